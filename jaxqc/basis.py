@@ -1,0 +1,399 @@
+"""From what a user calls a basis set to contraction blocks for each atom."""
+
+import contextlib
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxqc._basis_text import parse_basis_text
+from jaxqc.elements import Label, nearest, parse_label, shorten
+
+MAX_L = 6
+_EXPONENT_RANGE = (1e-30, 1e30)  # outside, products of normalisation constants leave the range of float64
+
+
+class Block(NamedTuple):
+    """Contracted functions of one angular momentum that share their primitives (a general contraction).
+
+    Attributes:
+        l: angular momentum.
+        exponents: (nprim,) in Bohr^-2, falling.
+        coefficients: (ncontraction, nprim) as the basis library has them, for normalised primitives.
+    """
+
+    l: int
+    exponents: tuple[float, ...]
+    coefficients: tuple[tuple[float, ...], ...]
+
+
+def resolve_basis(basis, labels: Sequence[Label]) -> tuple[list, dict]:
+    """Finds the basis functions of every atom.
+
+    An atom takes the first entry of a dict that exists among: its exact label (`"GHOST-O1"`, `"O1"`), its element
+    (`"GHOST-O"`, `"O"` or the atomic number), `"default"`. Case does not matter. The key decides: an entry for "O" may be
+    the text of a carbon basis.
+
+    Args:
+        basis: a name (`"def2-svp"`, any PySCF knows, `"unc-..."` for uncontracted), a text in the NWChem or Gaussian94
+            format, a path to a file with one, PySCF's list `[[l, [exponent, coefficient, ...], ...], ...]`, a list that
+            mixes these, or a dict of them.
+        labels: the atoms.
+
+    Returns:
+        `keys` and `blocks`: the atom a has the functions `blocks[keys[a]]`, a tuple of `Block` in the order of the
+        atomic orbitals. Atoms of one element that share an entry share a key, hence their parameters.
+
+    Raises:
+        TypeError, ValueError: the basis set is not understood or has no functions for an atom.
+        NotImplementedError: it needs effective core potentials, or functions beyond i.
+    """
+    table = _table(basis, labels)
+    keys, blocks = [], {}
+    for label in labels:
+        entry = next((name for name in _candidates(label) if name in table), None)
+        if entry is None:
+            raise ValueError(_no_entry(label, table))
+        key = (label.symbol, entry)
+        if key not in blocks:
+            strict = not isinstance(basis, Mapping)
+            blocks[key] = check_shells(_shells(table[entry], label, strict), label.text)
+        keys.append(key)
+    return keys, blocks
+
+
+def describe(basis) -> str:
+    """Returns a short name of a basis set, for summaries."""
+    if isinstance(basis, str) and "\n" not in basis:
+        return " ".join(basis.split())
+    if isinstance(basis, Path):
+        return basis.name
+    if isinstance(basis, Mapping):
+        names = {describe(value) for value in basis.values()}
+        return names.pop() if len(names) == 1 else "mixed basis"
+    return "custom basis"
+
+
+def check_shells(shells, where: str) -> tuple[Block, ...]:
+    """Checks shells in PySCF's format and sorts them as PySCF does.
+
+    Args:
+        shells: `[[l, [exponent, coefficient, ...], ...], ...]`; `[l, 0, [...], ...]` with PySCF's kappa is read as well.
+        where: the atom, for messages.
+
+    Returns:
+        One `Block` for each entry, sorted by angular momentum (stable), primitives by falling exponent.
+
+    Raises:
+        TypeError, ValueError: shells that are not functions, such as a negative exponent.
+        NotImplementedError: an angular momentum beyond 6 (i functions), or kappa other than 0.
+    """
+    if not len(shells):
+        raise ValueError(
+            f"The basis set of {where} is empty; every atom, ghosts included, needs at least one function."
+        )
+    blocks = [_block(shell, where) for shell in shells]
+    return tuple(sorted(blocks, key=lambda block: block.l))
+
+
+def _block(shell, where):
+    expected = f"a shell of the basis set of {where} must read [l, [exponent, coefficient, ...], ...]"
+    if not isinstance(shell, Sequence | np.ndarray) or isinstance(shell, str) or len(shell) < 1:
+        raise TypeError(f"{expected[0].upper()}{expected[1:]}, but it is {shorten(shell)}.")
+    l = _integer(shell[0])
+    if l is None:
+        raise TypeError(f"{expected[0].upper()}{expected[1:]} with an integer l, but l is {shorten(shell[0])}.")
+    if l < 0:
+        raise ValueError(
+            f"The angular momentum of a shell of the basis set of {where} is {l}; it must not be negative."
+        )
+    if l > MAX_L:
+        raise NotImplementedError(
+            f"The basis set of {where} has a shell with angular momentum {l}; jaxqc has integrals up to {MAX_L} "
+            "(i functions). Leave out the higher functions or choose a smaller basis set."
+        )
+    rows = list(shell[1:])
+    if rows and _integer(rows[0]) is not None:
+        if rows[0] != 0:
+            raise NotImplementedError(f"The basis set of {where} has a spinor shell (kappa {rows[0]}); use kappa 0.")
+        rows = rows[1:]
+    if not rows:
+        raise ValueError(f"A shell (l = {l}) of the basis set of {where} has no primitives.")
+    try:
+        table = np.array([[float(x) for x in row] for row in rows])
+    except (TypeError, ValueError, OverflowError):
+        table = np.zeros(0)
+    if table.ndim != 2 or table.shape[1] < 2:
+        raise ValueError(
+            f"{expected[0].upper()}{expected[1:]}, with the same count of real numbers (two or more) for every "
+            f"primitive, but it is {shorten(shell)}."
+        )
+    return _checked_block(l, table, where)
+
+
+def _checked_block(l, table, where):
+    if not np.isfinite(table).all():
+        raise ValueError(
+            f"A shell (l = {l}) of the basis set of {where} has an exponent or coefficient that is not finite."
+        )
+    low, high = _EXPONENT_RANGE
+    for exponent in table[:, 0]:
+        if not low <= exponent <= high:
+            raise ValueError(
+                f"A shell (l = {l}) of the basis set of {where} has the exponent {exponent:g}; it must be positive, "
+                f"from {low:g} to {high:g} Bohr^-2."
+            )
+    table = table[(table[:, 1:] != 0).any(axis=1)]
+    # Descending rows: the order in which PySCF hands primitives to its integral library.
+    table = np.array(sorted(table.tolist(), reverse=True)).reshape(len(table), -1)
+    if len(table) == 0 or (table[:, 1:] == 0).all(axis=0).any():
+        raise ValueError(f"A contraction (l = {l}) of the basis set of {where} has only zero coefficients.")
+    _check_norms(l, table[:, 0], table[:, 1:].T, where)
+    columns = tuple(tuple(column) for column in table[:, 1:].T.tolist())
+    return Block(l, tuple(table[:, 0].tolist()), columns)
+
+
+def _check_norms(l, exponents, columns, where):
+    """Refuses contractions that cancel to nothing: they cannot be normalised."""
+    ratio = np.sqrt(exponents[:, None]) / np.sqrt(exponents)
+    overlap = (2 / (ratio + 1 / ratio)) ** (l + 1.5)  # of normalised primitives
+    for column in columns:
+        column = column / np.abs(column).max()
+        if column @ overlap @ column <= 1e-12 * (np.abs(column) @ overlap @ np.abs(column)):
+            raise ValueError(
+                f"A contraction (l = {l}) of the basis set of {where} has the norm 0: its primitives cancel each other."
+            )
+
+
+def _integer(value):
+    """Returns an integer value as int, or None for anything else; a bool is no integer here."""
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        return None
+    with contextlib.suppress(TypeError):
+        return int(value.__index__())
+    return None
+
+
+def _table(basis, labels):
+    """Returns the basis as a dict from normalised label, element symbol or "default" to an entry."""
+    if not isinstance(basis, Mapping):
+        return {"default": basis}
+    if not basis:
+        raise ValueError("Argument basis is an empty dict; give an entry for each element, such as {'O': 'def2-svp'}.")
+    texts = {label.text for label in labels} | {_without_prefix(label) for label in labels}
+    table = {}
+    for key, entry in basis.items():
+        if isinstance(key, str) and key.strip().lower() == "default":
+            name = "default"
+        else:
+            try:
+                label = parse_label(key)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"Argument basis has the key {shorten(key)}. {error}") from None
+            name = label.text
+            suffixed = name.replace(label.symbol, "", 1).replace("GHOST-", "").replace("X-", "")
+            if suffixed and not label.ghost and name not in texts:
+                raise ValueError(
+                    f"Argument basis has an entry for the atom {name!r}, but no atom has this label; "
+                    f"the labels are {', '.join(sorted({la.text for la in labels}))}."
+                )
+        if name in table:
+            raise ValueError(f"Argument basis has two entries for {name!r} (keys are not case-sensitive).")
+        table[name] = entry
+    return table
+
+
+def _without_prefix(label):
+    return re.sub(r"^(GHOST|X)-", "", label.text)
+
+
+def _candidates(label):
+    """Names under which the entry of an atom is looked for, the most exact one first."""
+    text = _without_prefix(label)
+    prefix = label.text[: len(label.text) - len(text)]
+    if label.symbol == "X":
+        return [label.text, "GHOST" if label.text.startswith("GHOST") else "X", "default"]
+    return [label.text, prefix + label.symbol, text, label.symbol, "default"]
+
+
+def _no_entry(label, table):
+    return (
+        f"Argument basis has no entry for the atom {label.text}; it has entries for {', '.join(sorted(table))}. "
+        f"Add one under {label.symbol!r}, or under 'default' for all other atoms."
+    )
+
+
+def _shells(entry, label, strict):
+    """Returns the shells of one atom in PySCF's format. With `strict`, a text must name the element."""
+    if isinstance(entry, str | Path):
+        return _named_or_text(entry, label, strict)
+    if isinstance(entry, np.ndarray):
+        entry = entry.tolist()
+    if not isinstance(entry, Sequence) or isinstance(entry, bytes | bytearray):
+        raise TypeError(
+            "Argument basis must be a name such as 'def2-svp', a text in the NWChem or Gaussian94 format, a list of "
+            f"shells or a dict of these, but for the atom {label.text} it is {shorten(entry)}."
+        )
+    mixed = any(isinstance(item, str | Path) for item in entry)
+    nested = bool(len(entry)) and all(
+        isinstance(item, Sequence) and len(item) and isinstance(item[0], Sequence) for item in entry
+    )
+    if not mixed and not nested:
+        return list(entry)
+    shells = []
+    for item in entry:
+        shells.extend(_shells(item, label, strict) if isinstance(item, str | Path) else item)
+    return shells
+
+
+def _named_or_text(entry, label, strict):
+    if isinstance(entry, str):
+        if "\n" in entry.strip():
+            return _from_text(entry, label, strict)
+        if not entry.strip():
+            raise ValueError(f"Argument basis is empty for the atom {label.text}; give a name such as 'def2-svp'.")
+        if is_known(entry):
+            _require_element(entry, label)
+            return _load(entry.strip(), label.symbol, label.number)
+    try:
+        exists = Path(entry).is_file()
+    except (OSError, ValueError):
+        exists = False
+    if exists:
+        try:
+            text = Path(entry).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            raise ValueError(f"The basis set file {shorten(str(entry))} is not a text file.") from None
+        return _from_text(text, label, strict)
+    if isinstance(entry, Path):
+        raise FileNotFoundError(f"There is no basis set file {str(entry)!r}.")
+    names = {_normal(name): name for name in (*_COMMON, *_aliases())}
+    hint = nearest(_normal(entry), names) or " Common ones are " + ", ".join(_COMMON[:6]) + "."
+    for plain, name in names.items():
+        hint = hint.replace(repr(plain), repr(name))
+    raise ValueError(f"There is no basis set named {shorten(entry)}.{hint}")
+
+
+def _require_element(entry, label):
+    if label.symbol == "X":
+        raise ValueError(
+            f"The ghost atom {label.text} has no element, so the basis set {shorten(entry)} cannot be looked up for it; "
+            "write for example 'GHOST-O', or give its shells under its label in a dict."
+        )
+
+
+def _from_text(text, label, strict):
+    by_element = parse_basis_text(text)
+    if label.symbol in by_element:
+        return by_element[label.symbol]
+    if not strict and len(by_element) == 1:
+        return next(iter(by_element.values()))
+    raise ValueError(
+        f"The basis set text has no functions for {label.symbol} (atom {label.text}); it has {', '.join(by_element)}."
+    )
+
+
+_COMMON = (
+    ["def2-svp", "def2-tzvp", "def2-tzvpp", "def2-qzvp", "def2-qzvpp", "sto-3g", "3-21g", "6-31g", "6-31g*", "6-31g**"]
+    + ["6-311g**", "6-31+g*", "6-311++g**", "cc-pvdz", "cc-pvtz", "cc-pvqz", "cc-pv5z"]
+    + ["aug-cc-pvdz", "aug-cc-pvtz", "aug-cc-pvqz", "aug-cc-pv5z", "cc-pcvdz", "cc-pcvtz", "pc-1", "pc-2", "ano-rcc"]
+)
+
+
+def _normal(name):
+    """PySCF's spelling of a basis set name: lower case without '-', '_' and blanks."""
+    return re.sub(r"[-_\s]", "", name.lower())
+
+
+def _aliases():
+    from pyscf.gto import basis as library
+
+    return (*library.ALIAS, *library.USER_BASIS_ALIAS, *library.GTH_ALIAS)
+
+
+def _split(name):
+    """Takes 'unc' (uncontracted) and '@3s2p' (truncated) off a name."""
+    plain = _normal(name.split("@")[0])
+    known = plain in _aliases()
+    if plain.startswith("unc") and not known:
+        return plain[3:], True
+    return plain, False
+
+
+def is_known(name: str) -> bool:
+    """Whether PySCF's library (or an installed basis_set_exchange) has a basis set of this name."""
+    from pyscf.gto import basis as library
+
+    plain, _ = _split(name)
+    if plain in _aliases():
+        return True
+    if re.match(r"(6311?|321|431)\+{0,2}g?\(", plain):
+        return plain[: plain.find("(")] in library.ALIAS
+    return _exchange_name(name) is not None
+
+
+def _exchange_name(name):
+    try:
+        import basis_set_exchange as exchange  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    return name if name.strip().lower() in exchange.get_metadata() else None
+
+
+@lru_cache(maxsize=1024)
+def _load(name, symbol, number):
+    """Returns the shells of an element from PySCF's library."""
+    from pyscf.gto import basis as library
+
+    plain, uncontracted = _split(name)
+    full = name[3:].lstrip("-_ ") if uncontracted else name
+    if _needs_potential(full, plain, symbol, number):
+        raise NotImplementedError(
+            f"The basis set {name!r} replaces the core electrons of {symbol} by an effective core potential, which jaxqc "
+            "does not have yet; choose an all-electron basis set, for example 'ano-rcc', 'x2c-svpall' or 'sto-3g'."
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shells = library.load(full, symbol)
+    except Exception as error:
+        if "@" in name:
+            raise ValueError(f"Cannot truncate the basis set {name!r} for {symbol}: {error}") from None
+        raise ValueError(f"The basis set {name!r} has no functions for {symbol}.") from None
+    if not shells:
+        raise ValueError(f"The basis set {name!r} has no functions for {symbol}.")
+    return _uncontract(shells) if uncontracted else shells
+
+
+def _uncontract(shells):
+    """One function for each different exponent of each angular momentum, exponents falling, as PySCF does it."""
+    exponents = {}
+    for shell in shells:
+        for row in shell[1:]:
+            exponents.setdefault(shell[0], {}).setdefault(round(row[0], 9), row[0])
+    return [[l, [found[e], 1.0]] for l, found in sorted(exponents.items()) for e in sorted(found, reverse=True)]
+
+
+# Families made for pseudopotentials: with these every element needs one, whether or not PySCF's file holds it.
+_POTENTIAL_FAMILIES = re.compile(r"bfd|ccecp|gth|ecpds|(aug)?ccpw?c?v[dtq5]zpp")
+
+
+def _needs_potential(name, plain, symbol, number):
+    from pyscf.gto import basis as library
+
+    if _POTENTIAL_FAMILIES.match(plain):
+        return True
+    if plain.startswith(("def2", "madef2")) and number > 36 and "fit" not in plain and not plain.endswith("ri"):
+        return True
+    if not str(library.ALIAS.get(plain, ".dat")).endswith(".dat"):
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return bool(library.load_ecp(name, symbol))
+    except Exception:
+        return False
