@@ -1,0 +1,76 @@
+// The kernel table of one instruction set; compiled once for each with JAXQC_ISA and JAXQC_W set.
+#include "jk_class.h"
+#include "rys_block.h"
+
+namespace jaxqc {
+namespace JAXQC_ISA {
+namespace {
+
+Pack* packs(Workspace& w, size_t n) {
+  const uintptr_t p = reinterpret_cast<uintptr_t>(w.get(n * W + 8));
+  return reinterpret_cast<Pack*>((p + 63) & ~static_cast<uintptr_t>(63));
+}
+
+void block(const PairList& bra, int ib, const PairList& ket, int k0, double omega, double* v, Workspace& work) {
+  const RysPlan plan(bra, ket);
+  const size_t nv = static_cast<size_t>(plan.nab) * plan.ncd;
+  Pack* w = packs(work, nv + plan.total);
+  int nket = 1;
+  for (int l = 0; l < W; ++l) nket = std::max(nket, ket.nprim[k0 + l]);
+  rys_block(plan, bra, ib, ket, k0, nket, omega, w, w + nv);
+  std::memcpy(v, w, nv * sizeof(Pack));
+}
+
+void schwarz(const PairList& pairs, double omega, double* q) {
+  Workspace work;
+  const int n = pairs.na * pairs.nb;
+  const RysPlan plan(pairs, pairs);
+  const size_t nv = static_cast<size_t>(n) * n;
+  Pack *v = packs(work, nv + plan.total);
+  for (int i = 0; i < pairs.n; ++i) {
+    const int k0 = i / W * W;
+    if (pairs.q[i] < 0) continue;
+    rys_block(plan, pairs, i, pairs, k0, pairs.nprim[i], omega, v, v + nv);
+    double most = 0;
+    for (int a = 0; a < n; ++a) most = std::max(most, std::fabs(v[a * n + a][i - k0]));
+    q[i] = std::sqrt(most);
+  }
+}
+
+void jk_rys(const JKRequest& r, const std::vector<PairClass>& classes, const JKTask& task, JKSlot& slot, Workspace& work) {
+  const PairList &bra = classes[task.bra].list, &ket = classes[task.ket].list;
+  const RysPlan plan(bra, ket);
+  const size_t nv = static_cast<size_t>(plan.nab) * plan.ncd, nj = static_cast<size_t>(r.nset) * plan.nab;
+  const size_t nd = 2 * static_cast<size_t>(bra.na + bra.nb) * (ket.na + ket.nb);
+  Pack* v = packs(work, nv + nd + 2 * nj + plan.total);
+  Pack *digest_work = v + nv, *jab = digest_work + nd, *scratch = jab + 2 * nj;
+  double* dab2 = reinterpret_cast<double*>(jab + nj);
+  auto integrals = [&](int ib, int k0, int nprim) {
+    rys_block(plan, bra, ib, ket, k0, nprim, r.omega, v, scratch);
+    return v;
+  };
+  switch (ket.nb) {
+    case 1: return jk_loop<0, 0, 0, 1>(r, classes, task, slot, jab, dab2, digest_work, integrals);
+    case 3: return jk_loop<0, 0, 0, 3>(r, classes, task, slot, jab, dab2, digest_work, integrals);
+    case 5: return jk_loop<0, 0, 0, 5>(r, classes, task, slot, jab, dab2, digest_work, integrals);
+    case 7: return jk_loop<0, 0, 0, 7>(r, classes, task, slot, jab, dab2, digest_work, integrals);
+    default: return jk_loop<0, 0, 0, 0>(r, classes, task, slot, jab, dab2, digest_work, integrals);
+  }
+}
+
+void jk(const JKRequest& r, const std::vector<PairClass>& classes, const JKTask& task, JKSlot& slot, Workspace& work) {
+  jk_rys(r, classes, task, slot, work);
+}
+
+}  // namespace
+
+const KernelTable& table();
+const KernelTable& table() {
+#define JAXQC_NAME_(x) #x
+#define JAXQC_NAME(x) JAXQC_NAME_(x)
+  static const KernelTable t{JAXQC_NAME(JAXQC_ISA), W, schwarz, jk, nullptr, block};
+  return t;
+}
+
+}  // namespace JAXQC_ISA
+}  // namespace jaxqc

@@ -1,0 +1,112 @@
+// Integral blocks of any class from Rys tables: [e0|f0] accumulated over primitives, then both horizontal recurrences as tapes.
+#pragma once
+#include <algorithm>
+
+#include "hrr_tape.h"
+#include "kernels.h"
+#include "rys.h"
+
+namespace jaxqc {
+namespace JAXQC_ISA {
+
+// Applies a tape to `columns` columns at once: in[row * in_row + column * in_column] -> out[row * out_row + column * out_column].
+template <class Shift>
+RCG_INLINE void apply_tape(const HrrTape& t, const Pack* in, int in_row, int in_column, Pack* out, int out_row, int out_column, int columns,
+                           const Shift* ab, Pack* rows, int chunk) {
+  for (int c0 = 0; c0 < columns; c0 += chunk) {
+    const int n = std::min(chunk, columns - c0);
+    for (int r = 0; r < t.inputs; ++r)
+      for (int c = 0; c < n; ++c) rows[r * chunk + c] = in[r * in_row + (c0 + c) * in_column];
+    for (const HrrTape::Shift& s : t.shifts) {
+      Pack* o = rows + s.out * chunk;
+      const Pack *u = rows + s.up * chunk, *v = rows + s.same * chunk;
+      const Shift d = ab[s.axis];
+      for (int c = 0; c < n; ++c) o[c] = u[c] + d * v[c];
+    }
+    for (const HrrTape::Sum& s : t.sums) {
+      const bool last = s.out >= t.first_output;
+      Pack* o = last ? out + (s.out - t.first_output) * out_row + c0 * out_column : rows + s.out * chunk;
+      const int step = last ? out_column : 1;
+      const HrrTape::Term* term = &t.terms[s.begin];
+      for (int c = 0; c < n; ++c) {
+        Pack v = term[0].weight * rows[term[0].source * chunk + c];
+        for (int k = 1; k < s.end - s.begin; ++k) v += term[k].weight * rows[term[k].source * chunk + c];
+        o[c * step] = v;
+      }
+    }
+  }
+}
+inline int tape_chunk(const HrrTape& t) { return std::clamp(4096 / t.rows, 1, 16); }
+
+// Static facts of a class and the layout of its scratch memory (in packs).
+struct RysPlan {
+  int la, lb, lc, ld, le, lf, n, ne, nf, nab, ncd, stride;
+  const RysTable* table;
+  RysTables tables;
+  Accumulate accumulate;
+  const HrrTape *bra, *ket;
+  size_t h, g, half, rows, roots, total;
+  RysPlan(const PairList& b, const PairList& k)
+      : la(b.la), lb(b.lb), lc(k.la), ld(k.lb), le(la + lb), lf(lc + ld), n((le + lf) / 2 + 1), ne(nlevels(la, lb)), nf(nlevels(lc, ld)),
+        nab(b.na * b.nb), ncd(k.na * k.nb), stride((le + 1) * (lf + 1)) {
+    table = &rys_table(n);
+    tables = rys_tables_for(lf);
+    accumulate = accumulate_for(lc, ld);
+    bra = &hrr_tape(la, lb, b.cart);
+    ket = &hrr_tape(lc, ld, k.cart);
+    h = 0;
+    g = h + static_cast<size_t>(ne) * nf;
+    half = g + static_cast<size_t>(3) * n * stride;
+    rows = half + static_cast<size_t>(nab) * nf;
+    const size_t widest = std::max(static_cast<size_t>(bra->rows) * tape_chunk(*bra), static_cast<size_t>(ket->rows) * tape_chunk(*ket));
+    roots = rows + widest;
+    total = roots + 2 * n;
+  }
+};
+
+RCG_INLINE void rys_attenuate(int n, double omega, const Quartet& s, const RysTable& table, Pack* roots) {
+  if (omega == 0.0) {
+    rys_roots(table, s.t, roots);
+    return;
+  }
+  const Pack theta2 = attenuation(omega, s), theta = theta2 * rsqrt(theta2);
+  rys_roots(table, s.t * theta2, roots);
+  for (int r = 0; r < n; ++r) {
+    roots[r] *= theta2;
+    roots[n + r] *= theta;
+  }
+}
+
+// One table of [e0|f0] for the current primitive quartet, added to h (e-major).
+inline void rys_accumulate(const RysPlan& p, const Pack* g, Pack* h) {
+  const int s = p.lf + 1, axis = p.n * p.stride;
+  for (int l = p.la; l <= p.le; ++l)
+    for (int x = l; x >= 0; --x)
+      for (int y = l - x; y >= 0; --y, h += p.nf) {
+        const Pack *gx = g + x * s, *gy = g + axis + y * s, *gz = g + 2 * axis + (l - x - y) * s;
+        if (p.accumulate)
+          p.accumulate(h, gx, gy, gz, p.n, p.stride);
+        else
+          accumulate_any(h, gx, gy, gz, p.n, p.stride, p.lc, p.lf);
+      }
+}
+
+// v[ab * ncd + cd] of bra pair ib and the kets k0 .. k0 + W - 1.
+inline void rys_block(const RysPlan& p, const PairList& bra, int ib, const PairList& ket, int k0, int nket, double omega, Pack* v, Pack* work) {
+  Pack *h = work + p.h, *g = work + p.g, *half = work + p.half, *rows = work + p.rows, *roots = work + p.roots;
+  const KetCentres c = ket_centres(ket, k0);
+  std::memset(static_cast<void*>(h), 0, sizeof(Pack) * p.ne * p.nf);
+  for_primitives(bra, ib, ket, k0, nket, c, [&](const Quartet& s) {
+    rys_attenuate(p.n, omega, s, *p.table, roots);
+    p.tables(g, p.le, p.n, roots, s);
+    rys_accumulate(p, g, h);
+  });
+  const double ab[3] = {bra.dx[ib], bra.dy[ib], bra.dz[ib]};
+  const Pack cd[3] = {c.dx, c.dy, c.dz};
+  // [e0|f0] -> (ab|f0], stored ket-major, -> (ab|cd)
+  apply_tape(*p.bra, h, p.nf, 1, half, 1, p.nab, p.nf, ab, rows, tape_chunk(*p.bra));
+  apply_tape(*p.ket, half, p.nab, 1, v, 1, p.ncd, p.nab, cd, rows, tape_chunk(*p.ket));
+}
+
+}  // namespace JAXQC_ISA
+}  // namespace jaxqc

@@ -1,0 +1,37 @@
+// Shared parts of the FFI handlers: exceptions become errors that XLA reports, work runs on XLA's thread pool.
+#pragma once
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "pair_cache.h"
+#include "parallel.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxqc {
+
+inline void check(bool ok, const char* sentence) {
+  if (!ok) throw std::invalid_argument(sentence);
+}
+
+template <class Body>
+xla::ffi::Error guarded(Body&& body) {
+  try {
+    body();
+    return xla::ffi::Error::Success();
+  } catch (const std::invalid_argument& e) {
+    return xla::ffi::Error(xla::ffi::ErrorCode::kInvalidArgument, std::string("jaxqc: ") + e.what());
+  } catch (const std::bad_alloc&) {
+    return xla::ffi::Error(xla::ffi::ErrorCode::kResourceExhausted, "jaxqc: the machine has too little memory for this calculation");
+  } catch (const std::exception& e) {
+    return xla::ffi::Error(xla::ffi::ErrorCode::kInternal, std::string("jaxqc: ") + e.what());
+  }
+}
+
+inline Runner pool_runner(xla::ffi::ThreadPool& pool) {
+  return [&pool](int count, const std::function<void(int, int)>& job) {
+    parallel_for(count, job, [&pool](auto helper) { pool.Schedule(std::move(helper)); });
+  };
+}
+
+}  // namespace jaxqc
