@@ -93,8 +93,8 @@ def _gaussian_shells(lines):
             k += count
         else:
             raise ValueError(
-                f"Cannot read the line {shorten(line)} of the basis set text: the Gaussian94 format has an element line "
-                "such as 'O 0', then shells such as 'S 3 1.00', each with one line a primitive."
+                f"Cannot read the line {shorten(line)} of the basis set text: the Gaussian94 format has an element "
+                "line such as 'O 0', then shells such as 'S 3 1.00', each with one line a primitive."
             )
     if not shells:
         raise ValueError("The basis set text has no shells.")

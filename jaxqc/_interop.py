@@ -5,10 +5,11 @@ import html as _html
 import importlib.util
 import re
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
-from jaxqc.basis import check_shells
+from jaxqc._checks import check_distances, check_electrons
+from jaxqc.basis import check_shells, describe
 from jaxqc.elements import BOHR, parse_label, shorten
 
 
@@ -51,14 +52,11 @@ def from_pyscf(cls, mole):
         if key not in blocks:
             blocks[key] = check_shells(mole._basis[entry], name)
         keys.append(key)
-    from jaxqc.molecule import _check_distances, _check_electrons
-
-    charge, spin = _check_electrons(labels, mole.charge, mole.spin)
+    charge, spin = check_electrons(labels, mole.charge, mole.spin)
     coords = np.asarray(mole.atom_coords(), dtype=np.float64)
-    _check_distances(labels, coords)
-    name = mole.basis if isinstance(mole.basis, str) and "\n" not in mole.basis else "custom basis"
+    check_distances(labels, coords)
     result = cls.__new__(cls)
-    result._fill(labels, coords, keys, blocks, charge, spin, bool(mole.cart), name)
+    result._fill(labels, coords, keys, blocks, charge, spin, bool(mole.cart), describe(mole.basis))
     _compare(result, mole)
     return result
 
@@ -76,7 +74,7 @@ def to_pyscf(mol):
         TypeError: a leaf is traced.
         ImportError: PySCF is not installed.
     """
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in (mol.coords, mol.exponents, mol.coefficients)):
+    if any(isinstance(leaf, Tracer) for leaf in (mol.coords, mol.exponents, mol.coefficients)):
         raise TypeError(
             "A molecule with traced leaves has no values to give to PySCF; call to_pyscf outside jit and grad."
         )
@@ -145,7 +143,7 @@ def html(mol) -> str:
     }
     cells = "".join(f"<tr><th>{name}</th><td>{_html.escape(str(value))}</td></tr>" for name, value in rows.items())
     table = f"<table>{cells}</table>"
-    if isinstance(mol.coords, jax.core.Tracer) or importlib.util.find_spec("py3Dmol") is None:
+    if isinstance(mol.coords, Tracer) or importlib.util.find_spec("py3Dmol") is None:
         return table
     import py3Dmol  # pyright: ignore[reportMissingImports]
 

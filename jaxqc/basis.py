@@ -2,16 +2,15 @@
 
 import contextlib
 import re
-import warnings
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxqc._basis_library import is_known, load, similar
 from jaxqc._basis_text import parse_basis_text
-from jaxqc.elements import Label, nearest, parse_label, shorten
+from jaxqc.elements import Label, parse_label, shorten
 
 MAX_L = 6
 _EXPONENT_RANGE = (1e-30, 1e30)  # outside, products of normalisation constants leave the range of float64
@@ -35,8 +34,8 @@ def resolve_basis(basis, labels: Sequence[Label]) -> tuple[list, dict]:
     """Finds the basis functions of every atom.
 
     An atom takes the first entry of a dict that exists among: its exact label (`"GHOST-O1"`, `"O1"`), its element
-    (`"GHOST-O"`, `"O"` or the atomic number), `"default"`. Case does not matter. The key decides: an entry for "O" may be
-    the text of a carbon basis.
+    (`"GHOST-O"`, `"O"` or the atomic number), `"default"`. Case does not matter. The key decides: an entry for "O"
+    may be the text of a carbon basis.
 
     Args:
         basis: a name (`"def2-svp"`, any PySCF knows, `"unc-..."` for uncontracted), a text in the NWChem or Gaussian94
@@ -82,7 +81,8 @@ def check_shells(shells, where: str) -> tuple[Block, ...]:
     """Checks shells in PySCF's format and sorts them as PySCF does.
 
     Args:
-        shells: `[[l, [exponent, coefficient, ...], ...], ...]`; `[l, 0, [...], ...]` with PySCF's kappa is read as well.
+        shells: `[[l, [exponent, coefficient, ...], ...], ...]`; `[l, 0, [...], ...]` with PySCF's kappa is read
+            as well.
         where: the atom, for messages.
 
     Returns:
@@ -126,8 +126,8 @@ def _block(shell, where):
     try:
         table = np.array([[float(x) for x in row] for row in rows])
     except (TypeError, ValueError, OverflowError):
-        table = np.zeros(0)
-    if table.ndim != 2 or table.shape[1] < 2:
+        table = None
+    if table is None or table.ndim != 2 or table.shape[-1] < 2:
         raise ValueError(
             f"{expected[0].upper()}{expected[1:]}, with the same count of real numbers (two or more) for every "
             f"primitive, but it is {shorten(shell)}."
@@ -135,7 +135,7 @@ def _block(shell, where):
     return _checked_block(l, table, where)
 
 
-def _checked_block(l, table, where):
+def _checked_block(l: int, table: np.ndarray, where: str) -> Block:
     if not np.isfinite(table).all():
         raise ValueError(
             f"A shell (l = {l}) of the basis set of {where} has an exponent or coefficient that is not finite."
@@ -258,7 +258,7 @@ def _named_or_text(entry, label, strict):
             raise ValueError(f"Argument basis is empty for the atom {label.text}; give a name such as 'def2-svp'.")
         if is_known(entry):
             _require_element(entry, label)
-            return _load(entry.strip(), label.symbol, label.number)
+            return load(entry.strip(), label.symbol, label.number)
     try:
         exists = Path(entry).is_file()
     except (OSError, ValueError):
@@ -271,18 +271,14 @@ def _named_or_text(entry, label, strict):
         return _from_text(text, label, strict)
     if isinstance(entry, Path):
         raise FileNotFoundError(f"There is no basis set file {str(entry)!r}.")
-    names = {_normal(name): name for name in (*_COMMON, *_aliases())}
-    hint = nearest(_normal(entry), names) or " Common ones are " + ", ".join(_COMMON[:6]) + "."
-    for plain, name in names.items():
-        hint = hint.replace(repr(plain), repr(name))
-    raise ValueError(f"There is no basis set named {shorten(entry)}.{hint}")
+    raise ValueError(f"There is no basis set named {shorten(entry)}.{similar(entry)}")
 
 
 def _require_element(entry, label):
     if label.symbol == "X":
         raise ValueError(
-            f"The ghost atom {label.text} has no element, so the basis set {shorten(entry)} cannot be looked up for it; "
-            "write for example 'GHOST-O', or give its shells under its label in a dict."
+            f"The ghost atom {label.text} has no element, so the basis set {shorten(entry)} cannot be looked up for "
+            "it; write for example 'GHOST-O', or give its shells under its label in a dict."
         )
 
 
@@ -295,105 +291,3 @@ def _from_text(text, label, strict):
     raise ValueError(
         f"The basis set text has no functions for {label.symbol} (atom {label.text}); it has {', '.join(by_element)}."
     )
-
-
-_COMMON = (
-    ["def2-svp", "def2-tzvp", "def2-tzvpp", "def2-qzvp", "def2-qzvpp", "sto-3g", "3-21g", "6-31g", "6-31g*", "6-31g**"]
-    + ["6-311g**", "6-31+g*", "6-311++g**", "cc-pvdz", "cc-pvtz", "cc-pvqz", "cc-pv5z"]
-    + ["aug-cc-pvdz", "aug-cc-pvtz", "aug-cc-pvqz", "aug-cc-pv5z", "cc-pcvdz", "cc-pcvtz", "pc-1", "pc-2", "ano-rcc"]
-)
-
-
-def _normal(name):
-    """PySCF's spelling of a basis set name: lower case without '-', '_' and blanks."""
-    return re.sub(r"[-_\s]", "", name.lower())
-
-
-def _aliases():
-    from pyscf.gto import basis as library
-
-    return (*library.ALIAS, *library.USER_BASIS_ALIAS, *library.GTH_ALIAS)
-
-
-def _split(name):
-    """Takes 'unc' (uncontracted) and '@3s2p' (truncated) off a name."""
-    plain = _normal(name.split("@")[0])
-    known = plain in _aliases()
-    if plain.startswith("unc") and not known:
-        return plain[3:], True
-    return plain, False
-
-
-def is_known(name: str) -> bool:
-    """Whether PySCF's library (or an installed basis_set_exchange) has a basis set of this name."""
-    from pyscf.gto import basis as library
-
-    plain, _ = _split(name)
-    if plain in _aliases():
-        return True
-    if re.match(r"(6311?|321|431)\+{0,2}g?\(", plain):
-        return plain[: plain.find("(")] in library.ALIAS
-    return _exchange_name(name) is not None
-
-
-def _exchange_name(name):
-    try:
-        import basis_set_exchange as exchange  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return None
-    return name if name.strip().lower() in exchange.get_metadata() else None
-
-
-@lru_cache(maxsize=1024)
-def _load(name, symbol, number):
-    """Returns the shells of an element from PySCF's library."""
-    from pyscf.gto import basis as library
-
-    plain, uncontracted = _split(name)
-    full = name[3:].lstrip("-_ ") if uncontracted else name
-    if _needs_potential(full, plain, symbol, number):
-        raise NotImplementedError(
-            f"The basis set {name!r} replaces the core electrons of {symbol} by an effective core potential, which jaxqc "
-            "does not have yet; choose an all-electron basis set, for example 'ano-rcc', 'x2c-svpall' or 'sto-3g'."
-        )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            shells = library.load(full, symbol)
-    except Exception as error:
-        if "@" in name:
-            raise ValueError(f"Cannot truncate the basis set {name!r} for {symbol}: {error}") from None
-        raise ValueError(f"The basis set {name!r} has no functions for {symbol}.") from None
-    if not shells:
-        raise ValueError(f"The basis set {name!r} has no functions for {symbol}.")
-    return _uncontract(shells) if uncontracted else shells
-
-
-def _uncontract(shells):
-    """One function for each different exponent of each angular momentum, exponents falling, as PySCF does it."""
-    exponents = {}
-    for shell in shells:
-        for row in shell[1:]:
-            exponents.setdefault(shell[0], {}).setdefault(round(row[0], 9), row[0])
-    return [[l, [found[e], 1.0]] for l, found in sorted(exponents.items()) for e in sorted(found, reverse=True)]
-
-
-# Families made for pseudopotentials: with these every element needs one, whether or not PySCF's file holds it.
-_POTENTIAL_FAMILIES = re.compile(r"bfd|ccecp|gth|ecpds|(aug)?ccpw?c?v[dtq5]zpp")
-
-
-def _needs_potential(name, plain, symbol, number):
-    from pyscf.gto import basis as library
-
-    if _POTENTIAL_FAMILIES.match(plain):
-        return True
-    if plain.startswith(("def2", "madef2")) and number > 36 and "fit" not in plain and not plain.endswith("ri"):
-        return True
-    if not str(library.ALIAS.get(plain, ".dat")).endswith(".dat"):
-        return False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return bool(library.load_ecp(name, symbol))
-    except Exception:
-        return False

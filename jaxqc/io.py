@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
+from jaxqc._checks import check_coords
 from jaxqc.elements import BOHR, Label, length_in_bohr, parse_label, shorten
 
 if TYPE_CHECKING:
@@ -55,12 +57,12 @@ def parse_atoms(atoms) -> tuple[list[Label], Any]:
     raise TypeError(f"Argument atoms must be {_FORMS}, but it is {shorten(atoms)}.")
 
 
-def read_xyz(path) -> tuple[list[Label], np.ndarray]:
+def read_xyz(path) -> tuple[list[Label], Any]:
     """Reads an XYZ file: returns the labels and the coordinates (natm, 3) in Angstrom (see `parse_xyz`)."""
     return parse_xyz(_read(Path(path)))
 
 
-def parse_xyz(text: str) -> tuple[list[Label], np.ndarray]:
+def parse_xyz(text: str) -> tuple[list[Label], Any]:
     """Reads the text of an XYZ file: the number of atoms, a comment, one line `symbol x y z` for each atom.
 
     A text without the two header lines is read as atom lines.
@@ -93,8 +95,8 @@ def parse_xyz(text: str) -> tuple[list[Label], np.ndarray]:
     if len(atoms) != count:
         more = "; a trajectory must be split and one frame given" if len(atoms) > count else ""
         raise ValueError(
-            f"The first line of the XYZ text gives {lines[first][:12]} atoms, but {len(atoms)} lines follow the comment "
-            f"line{more}."
+            f"The first line of the XYZ text gives {lines[first][:12]} atoms, but {len(atoms)} lines follow the "
+            f"comment line{more}."
         )
     return _from_lines(atoms)
 
@@ -124,44 +126,6 @@ def write_xyz(mol: "Molecule", path=None, comment: str | None = None) -> str:
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
-
-
-def check_coords(coords, natm: int, name: str):
-    """Returns coordinates as a float64 array (natm, 3); the values of traced ones are not looked at.
-
-    Args:
-        coords: array or nested list of real numbers.
-        natm: the number of atoms.
-        name: the beginning of error messages, for example `"Argument coords"`.
-
-    Raises:
-        TypeError: the coordinates are not real numbers.
-        ValueError: wrong shape, or values that are not finite.
-    """
-    expected = f"must be an array of {natm} rows and 3 columns (x, y, z)"
-    traced = isinstance(coords, jax.core.Tracer)
-    if not traced:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(coords)):
-            coords, traced = jnp.asarray(coords), True
-        else:
-            try:
-                coords = np.asarray(coords)
-            except ValueError:
-                raise ValueError(f"{name} {expected}, but its rows differ in length: {shorten(coords)}.") from None
-    if coords.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, but it has the type {coords.dtype}.")
-    if coords.shape != (natm, 3):
-        raise ValueError(f"{name} {expected}, but it has the shape {coords.shape}.")
-    if traced:
-        return coords.astype(jnp.float64)
-    coords = coords.astype(np.float64)
-    if not np.isfinite(coords).all():
-        atom = int(np.argmin(np.isfinite(coords).all(axis=1)))
-        raise ValueError(f"{name}: the coordinates of atom {atom} are not finite: {coords[atom].tolist()}.")
-    if np.abs(coords).max(initial=0.0) > 1e8:
-        atom = int(np.argmax(np.abs(coords).max(axis=1)))
-        raise ValueError(f"{name}: the coordinates of atom {atom} exceed 1e8: {coords[atom].tolist()}.")
-    return coords
 
 
 def to_qcschema(mol: "Molecule") -> dict:
@@ -308,7 +272,7 @@ def _from_list(atoms):
         labels.append(parse_label(atom[0]))
         rows.append(atom[1] if len(atom) == 2 else list(atom[1:]))
         _check_row(rows[-1], atom)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(rows)):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(rows)):
         rows = jnp.stack([jnp.stack([jnp.asarray(x, dtype=jnp.float64) for x in row]) for row in rows])
     return labels, check_coords(rows, len(labels), "Argument atoms")
 

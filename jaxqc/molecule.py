@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxqc import _interop
+from jaxqc._checks import check_coords, check_distances, check_electrons, check_vector
 from jaxqc.basis import Block, describe, resolve_basis
 from jaxqc.elements import Label, formula, shorten
-from jaxqc.io import check_coords, in_bohr, parse_atoms, write_xyz
+from jaxqc.io import in_bohr, parse_atoms, write_xyz
 
 _ANGULAR = "spdfghi"
 _REAL_NAMES = (("",), ("x", "y", "z"), ("xy", "yz", "z^2", "xz", "x2-y2"), ("-3", "-2", "-1", "+0", "+1", "+2", "+3"))
@@ -71,28 +72,28 @@ class Molecule:
 
     $$\chi(r) = N\,Y_{lm}(r - A) \sum_p c_p\,N_l(e_p)\,\exp(-e_p |r - A|^2)$$
 
-    with the normalisation of a primitive N_l and of the contraction N, and the order of functions, as in PySCF: atoms in
-    the order given, on each atom shells sorted by l, p functions x, y, z, others m = -l..l (or Cartesian).
+    with the normalisation of a primitive N_l and of the contraction N, and the order of functions, as in PySCF: atoms
+    in the order given, on each atom shells sorted by l, p functions x, y, z, others m = -l..l (or Cartesian).
 
     Args:
-        atoms: a path of an XYZ file, the text of one, an atom string (`"O 0 0 0; H 0 0 0.96; H 0.93 0 -0.24"`), a list of
-            `(symbol, (x, y, z))` or `(symbol, x, y, z)`, or a pair of symbols and an (natm, 3) array. A symbol may be an
-            atomic number, carry a suffix (`"H1"`, `"O@2"`) to have its own basis, or mark a ghost atom (`"GHOST-O"`,
-            `"X-O"`): one with basis functions but no charge and no electrons.
+        atoms: a path of an XYZ file, the text of one, an atom string (`"O 0 0 0; H 0 0 0.96; H 0.93 0 -0.24"`), a list
+            of `(symbol, (x, y, z))` or `(symbol, x, y, z)`, or a pair of symbols and an (natm, 3) array. A symbol may
+            be an atomic number, carry a suffix (`"H1"`, `"O@2"`) to have its own basis, or mark a ghost atom
+            (`"GHOST-O"`, `"X-O"`): one with basis functions but no charge and no electrons.
         basis: a name (`"def2-svp"`), a text in the NWChem or Gaussian94 format, shells as PySCF writes them
-            (`[[l, [exponent, coefficient, ...], ...], ...]`), or a dict of these by atom label, element (or atomic number)
-            or `"default"`: the exact label comes before the element before the default.
+            (`[[l, [exponent, coefficient, ...], ...], ...]`), or a dict of these by atom label, element (or atomic
+            number) or `"default"`: the exact label comes before the element before the default.
         charge: total charge in units of e.
         spin: number of unpaired electrons, 2S = N_alpha - N_beta (the multiplicity minus one).
-        unit: unit of the coordinates given, `"angstrom"` or `"bohr"`; one Bohr is 0.52917721092 Angstrom (CODATA 2010, as
-            in PySCF).
+        unit: unit of the coordinates given, `"angstrom"` or `"bohr"`; one Bohr is 0.52917721092 Angstrom (CODATA 2010,
+            as in PySCF).
         cart: Cartesian functions (6 d, 10 f, ...) instead of spherical ones.
 
     Attributes:
         coords: (natm, 3) in Bohr.
-        exponents: (nexp,) in Bohr^-2, of the primitives. Atoms of one element that share a basis entry share them, so the
-            derivative of an energy with respect to an exponent is that of the basis set; give atoms labels and a dict
-            by label to vary them one by one.
+        exponents: (nexp,) in Bohr^-2, of the primitives. Atoms of one element that share a basis entry share them, so
+            the derivative of an energy with respect to an exponent is that of the basis set; give atoms labels and a
+            dict by label to vary them one by one.
         coefficients: (ncoef,) as the basis set has them, before normalisation. Leading and trailing zeros of a
             contraction are left out.
 
@@ -122,8 +123,8 @@ class Molecule:
             raise TypeError(f"Argument cart must be True or False, but it is {shorten(cart)}.")
         labels, coords = parse_atoms(atoms)
         coords = in_bohr(coords, unit)
-        charge, spin = _check_electrons(labels, charge, spin)
-        _check_distances(labels, coords)
+        charge, spin = check_electrons(labels, charge, spin)
+        check_distances(labels, coords)
         keys, blocks = resolve_basis(basis, labels)
         self._fill(labels, coords, keys, blocks, charge, spin, bool(cart), describe(basis))
 
@@ -131,22 +132,22 @@ class Molecule:
         shells, spans, exponents, coefficients = _lay_out(keys, blocks)
         structure = Structure(tuple(labels), charge, spin, cart, shells, spans, name)
         arrays = (jnp.asarray(x, dtype=jnp.float64) for x in (coords, exponents, coefficients))
-        self._set(*arrays, structure)
+        self._set(arrays, structure)
         if self.nalpha > self.nao:
             raise ValueError(
-                f"The basis set {name!r} has {self.nao} functions for this molecule, too few for its {self.nalpha} alpha "
-                "electrons; choose a larger one."
+                f"The basis set {name!r} has {self.nao} functions for this molecule, too few for its {self.nalpha} "
+                "alpha electrons; choose a larger one."
             )
 
-    def _set(self, coords, exponents, coefficients, structure):
-        for name, value in zip(_LEAVES, (coords, exponents, coefficients), strict=True):
+    def _set(self, leaves, structure):
+        for name, value in zip(_LEAVES, leaves, strict=True):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "structure", structure)
 
     @classmethod
-    def _make(cls, coords, exponents, coefficients, structure):
+    def _make(cls, leaves, structure):
         self = object.__new__(cls)
-        self._set(coords, exponents, coefficients, structure)
+        self._set(leaves, structure)
         return self
 
     def __setattr__(self, name, value):
@@ -159,7 +160,7 @@ class Molecule:
 
     def __reduce__(self):
         leaves = (np.asarray(getattr(self, name)) for name in _LEAVES)
-        return _unpickle, (*leaves, self.structure)
+        return _unpickle, (tuple(leaves), self.structure)
 
     def tree_flatten_with_keys(self):
         children = [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in _LEAVES]
@@ -170,7 +171,7 @@ class Molecule:
 
     @classmethod
     def tree_unflatten(cls, structure, children):
-        return cls._make(*children, structure)
+        return cls._make(children, structure)
 
     # Other numbers, the same functions
 
@@ -185,18 +186,19 @@ class Molecule:
             TypeError, ValueError: wrong shape or type, values that are not finite, coincident atoms.
         """
         coords = in_bohr(check_coords(coords, self.natm, "Argument coords"), unit)
-        _check_distances(self.structure.labels, coords)
-        return self._make(jnp.asarray(coords, dtype=jnp.float64), self.exponents, self.coefficients, self.structure)
+        check_distances(self.structure.labels, coords)
+        leaves = (jnp.asarray(coords, dtype=jnp.float64), self.exponents, self.coefficients)
+        return self._make(leaves, self.structure)
 
     def with_exponents(self, exponents) -> "Molecule":
         """Returns the same molecule with other exponents (nexp,) in Bohr^-2; may be traced."""
-        exponents = _check_vector(exponents, self.exponents.shape, "exponents", positive=True)
-        return self._make(self.coords, exponents, self.coefficients, self.structure)
+        exponents = check_vector(exponents, self.exponents.shape, "exponents", positive=True)
+        return self._make((self.coords, exponents, self.coefficients), self.structure)
 
     def with_coefficients(self, coefficients) -> "Molecule":
-        """Returns the same molecule with other contraction coefficients (ncoef,), before normalisation; may be traced."""
-        coefficients = _check_vector(coefficients, self.coefficients.shape, "coefficients", positive=False)
-        return self._make(self.coords, self.exponents, coefficients, self.structure)
+        """Returns the same molecule with other coefficients (ncoef,), before normalisation; may be traced."""
+        coefficients = check_vector(coefficients, self.coefficients.shape, "coefficients", positive=False)
+        return self._make((self.coords, self.exponents, coefficients), self.structure)
 
     # What it is made of
 
@@ -353,9 +355,8 @@ class Molecule:
 _LEAVES = ("coords", "exponents", "coefficients")
 
 
-def _unpickle(coords, exponents, coefficients, structure):
-    leaves = (jnp.asarray(x) for x in (coords, exponents, coefficients))
-    return Molecule._make(*leaves, structure)
+def _unpickle(leaves, structure):
+    return Molecule._make([jnp.asarray(x) for x in leaves], structure)
 
 
 def _lay_out(keys, blocks: dict[Any, tuple[Block, ...]]):
@@ -385,81 +386,3 @@ def _components(l, cart):
     if l < len(_REAL_NAMES):
         return _REAL_NAMES[l]
     return [f"{m:+d}" for m in range(-l, l + 1)]
-
-
-def _check_integer(value, name, meaning):
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError(f"Argument {name} must be an integer ({meaning}), but it is {shorten(value)}.")
-    try:
-        return int(value.__index__())
-    except TypeError:
-        raise TypeError(f"Argument {name} must be an integer ({meaning}), but it is {shorten(value)}.") from None
-
-
-def _check_electrons(labels, charge, spin):
-    """Returns charge and spin as int, if there are electrons and the spin is possible for their number."""
-    charge = _check_integer(charge, "charge", "the total charge in units of e")
-    spin = _check_integer(spin, "spin", "the number of unpaired electrons, 2S = N_alpha - N_beta")
-    protons = sum(label.number for label in labels if not label.ghost)
-    nelec = protons - charge
-    if nelec < 1:
-        raise ValueError(
-            f"A molecule with nuclear charge {protons} and charge {charge:+d} has {nelec} electrons; there must be at "
-            "least one."
-        )
-    convention = "spin is 2S = N_alpha - N_beta, the number of unpaired electrons (0 singlet, 1 doublet, 2 triplet)"
-    given = f"The molecule has {nelec} electrons, and spin={spin} was given"
-    if spin < 0:
-        raise ValueError(f"{given}; {convention} and must not be negative. Use spin={-spin}.")
-    if spin > nelec:
-        raise ValueError(f"{given}; {convention} and cannot exceed the number of electrons.")
-    if (nelec - spin) % 2:
-        kind = "even" if nelec % 2 == 0 else "odd"
-        raise ValueError(
-            f"{given}; {convention}, so with an {kind} number of electrons it must be {kind}. Use spin={nelec % 2} or "
-            "another charge."
-        )
-    return charge, spin
-
-
-_CLOSEST = 1e-5
-
-
-def _check_distances(labels, coords):
-    """Refuses two nuclei at one point. A ghost may sit on top of an atom."""
-    if isinstance(coords, jax.core.Tracer):
-        return
-    real = np.array([k for k, label in enumerate(labels) if not label.ghost], dtype=int)
-    if len(real) < 2:
-        return
-    points = np.asarray(coords)[real]
-    # Sorted along x, only neighbours within the limit can coincide.
-    order = np.argsort(points[:, 0], kind="stable")
-    points, real = points[order], real[order]
-    for shift in range(1, len(real)):
-        near = points[shift:, 0] - points[:-shift, 0] < _CLOSEST
-        if not near.any():
-            return
-        close = near & (np.linalg.norm(points[shift:] - points[:-shift], axis=1) < _CLOSEST)
-        if close.any():
-            k = int(np.argmax(close))
-            a, b = sorted((int(real[k]), int(real[k + shift])))
-            raise ValueError(
-                f"The atoms {a} ({labels[a].text}) and {b} ({labels[b].text}) are at the same place "
-                f"({points[k].tolist()} Bohr); check the geometry, or make one of them a ghost ('GHOST-{labels[b].symbol}')."
-            )
-
-
-def _check_vector(values, shape, name, positive):
-    """Returns exponents or coefficients as a float64 array, if the shape is right and concrete values make sense."""
-    values = values if isinstance(values, jax.core.Tracer) else np.asarray(values)
-    if values.dtype.kind not in "fiu":
-        raise TypeError(f"Argument {name} must hold real numbers, but it has the type {values.dtype}.")
-    if values.shape != shape:
-        raise ValueError(f"Argument {name} must have the shape {shape}, but it has {values.shape}.")
-    if not isinstance(values, jax.core.Tracer):
-        if not np.isfinite(values).all():
-            raise ValueError(f"Argument {name} has values that are not finite.")
-        if positive and not (values > 0).all():
-            raise ValueError(f"Argument {name} must be positive, but the smallest is {values.min():g}.")
-    return jnp.asarray(values).astype(jnp.float64)

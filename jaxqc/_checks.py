@@ -1,0 +1,124 @@
+"""Checks of what a user hands in, made before anything is traced; each error is a sentence."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxqc.elements import shorten
+
+CLOSEST = 1e-5  # Bohr; two nuclei closer than this are at the same place
+
+
+def check_coords(coords, natm: int, name: str):
+    """Returns coordinates as a float64 array (natm, 3); the values of traced ones are not looked at.
+
+    Args:
+        coords: array or nested list of real numbers.
+        natm: the number of atoms.
+        name: the beginning of error messages, for example `"Argument coords"`.
+
+    Raises:
+        TypeError: the coordinates are not real numbers.
+        ValueError: wrong shape, or values that are not finite.
+    """
+    expected = f"must be an array of {natm} rows and 3 columns (x, y, z)"
+    traced = isinstance(coords, Tracer)
+    if not traced:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(coords)):
+            coords, traced = jnp.asarray(coords), True
+        else:
+            try:
+                coords = np.asarray(coords)
+            except ValueError:
+                raise ValueError(f"{name} {expected}, but its rows differ in length: {shorten(coords)}.") from None
+    if coords.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must hold real numbers, but it has the type {coords.dtype}.")
+    if coords.shape != (natm, 3):
+        raise ValueError(f"{name} {expected}, but it has the shape {coords.shape}.")
+    if traced:
+        return coords.astype(jnp.float64)
+    coords = coords.astype(np.float64)
+    if not np.isfinite(coords).all():
+        atom = int(np.argmin(np.isfinite(coords).all(axis=1)))
+        raise ValueError(f"{name}: the coordinates of atom {atom} are not finite: {coords[atom].tolist()}.")
+    if np.abs(coords).max(initial=0.0) > 1e8:
+        atom = int(np.argmax(np.abs(coords).max(axis=1)))
+        raise ValueError(f"{name}: the coordinates of atom {atom} exceed 1e8: {coords[atom].tolist()}.")
+    return coords
+
+
+def _check_integer(value, name, meaning):
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"Argument {name} must be an integer ({meaning}), but it is {shorten(value)}.")
+    try:
+        return int(value.__index__())
+    except TypeError:
+        raise TypeError(f"Argument {name} must be an integer ({meaning}), but it is {shorten(value)}.") from None
+
+
+def check_electrons(labels, charge, spin):
+    """Returns charge and spin as int, if there are electrons and the spin is possible for their number."""
+    charge = _check_integer(charge, "charge", "the total charge in units of e")
+    spin = _check_integer(spin, "spin", "the number of unpaired electrons, 2S = N_alpha - N_beta")
+    protons = sum(label.number for label in labels if not label.ghost)
+    nelec = protons - charge
+    if nelec < 1:
+        raise ValueError(
+            f"A molecule with nuclear charge {protons} and charge {charge:+d} has {nelec} electrons; there must be at "
+            "least one."
+        )
+    convention = "spin is 2S = N_alpha - N_beta, the number of unpaired electrons (0 singlet, 1 doublet, 2 triplet)"
+    given = f"The molecule has {nelec} electrons, and spin={spin} was given"
+    if spin < 0:
+        raise ValueError(f"{given}; {convention} and must not be negative. Use spin={-spin}.")
+    if spin > nelec:
+        raise ValueError(f"{given}; {convention} and cannot exceed the number of electrons.")
+    if (nelec - spin) % 2:
+        kind = "even" if nelec % 2 == 0 else "odd"
+        raise ValueError(
+            f"{given}; {convention}, so with an {kind} number of electrons it must be {kind}. Use spin={nelec % 2} or "
+            "another charge."
+        )
+    return charge, spin
+
+
+def check_distances(labels, coords):
+    """Refuses two nuclei at one point. A ghost may sit on top of an atom."""
+    if isinstance(coords, Tracer):
+        return
+    real = np.array([k for k, label in enumerate(labels) if not label.ghost], dtype=int)
+    if len(real) < 2:
+        return
+    points = np.asarray(coords)[real]
+    # Sorted along x, only neighbours within the limit can coincide.
+    order = np.argsort(points[:, 0], kind="stable")
+    points, real = points[order], real[order]
+    for shift in range(1, len(real)):
+        near = points[shift:, 0] - points[:-shift, 0] < CLOSEST
+        if not near.any():
+            return
+        close = near & (np.linalg.norm(points[shift:] - points[:-shift], axis=1) < CLOSEST)
+        if close.any():
+            k = int(np.argmax(close))
+            a, b = sorted((int(real[k]), int(real[k + shift])))
+            raise ValueError(
+                f"The atoms {a} ({labels[a].text}) and {b} ({labels[b].text}) are at the same place "
+                f"({points[k].tolist()} Bohr); check the geometry, or make one of them a ghost "
+                f"('GHOST-{labels[b].symbol}')."
+            )
+
+
+def check_vector(values, shape, name, positive):
+    """Returns exponents or coefficients as a float64 array, if the shape is right and concrete values make sense."""
+    values = values if isinstance(values, Tracer) else np.asarray(values)
+    if values.dtype.kind not in "fiu":
+        raise TypeError(f"Argument {name} must hold real numbers, but it has the type {values.dtype}.")
+    if values.shape != shape:
+        raise ValueError(f"Argument {name} must have the shape {shape}, but it has {values.shape}.")
+    if not isinstance(values, Tracer):
+        if not np.isfinite(values).all():
+            raise ValueError(f"Argument {name} has values that are not finite.")
+        if positive and not (values > 0).all():
+            raise ValueError(f"Argument {name} must be positive, but the smallest is {values.min():g}.")
+    return jnp.asarray(values).astype(jnp.float64)
