@@ -164,7 +164,22 @@ namespace {
 // ---------------------------------------------------------------- eight points at a time
 
 constexpr int kLanes = 8;
-typedef double Pack __attribute__((vector_size(8 * kLanes)));
+// Aligned as a double, so that packs may lie in any array of doubles (PackArray still places them well).
+typedef double Pack __attribute__((vector_size(8 * kLanes), aligned(8), may_alias));
+
+// Packs that begin at a cache line.
+class PackArray {
+ public:
+  explicit PackArray(size_t count) : storage_(count * kLanes + 8) {
+    const auto address = reinterpret_cast<uintptr_t>(storage_.data());
+    first_ = storage_.data() + (64 - address % 64) % 64 / 8;
+  }
+  Pack* data() { return reinterpret_cast<Pack*>(first_); }
+
+ private:
+  std::vector<double> storage_;
+  double* first_;
+};
 
 // Point charges (or derivatives of 1/|r - C|) in packs of eight, padded with points of weight zero.
 struct Points {
@@ -317,17 +332,15 @@ JAXQC_CLONES void spread_to_points(const CoulombJob& job, double p, const double
 
 struct Workspace {
   std::vector<double> e, h, block, scratch;
-  std::vector<Pack> f, r, sums;
+  PackArray f, r, sums;
 
-  Workspace(int la, int lb, int order) {
+  Workspace(int la, int lb, int order)
+      : f(la + lb + order + 1), r(hermite_size(la + lb + order)), sums(hermite_size(la + lb)) {
     const int degree = la + lb;
     e.resize(3 * (la + 1) * (lb + 1) * (degree + 1));
     h.resize(hermite_size(degree));
     block.resize(static_cast<size_t>(cartesian_size(la)) * cartesian_size(lb));
     scratch.resize((degree + 1) * (degree + 1));
-    f.resize(degree + order + 1);
-    r.resize(hermite_size(degree + order));
-    sums.resize(hermite_size(degree));
   }
 
   void prepare(int la, int lb, const PrimitivePair& pair) {

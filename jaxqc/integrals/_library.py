@@ -1,0 +1,74 @@
+"""Finds the compiled CPU library, and registers its FFI handlers with JAX."""
+
+import ctypes
+import functools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import jax
+
+import jaxqc
+
+LIBRARY_NAME = "libjaxqc_cpu.so"
+
+_registered: set[str] = set()
+
+
+def _library_path() -> Path:
+    override = os.environ.get("JAXQC_CPU_LIBRARY")
+    if override:
+        if Path(override).is_file():
+            return Path(override)
+        raise ImportError(
+            f"The environment variable JAXQC_CPU_LIBRARY names {override!r}, which is not a file. "
+            f"It must be the path of {LIBRARY_NAME}; unset it to use the library that is installed with jaxqc."
+        )
+    # An editable install has the library in another folder of the package's path than the Python sources.
+    folders = [Path(entry) for entry in jaxqc.__path__]
+    for folder in folders:
+        if (folder / LIBRARY_NAME).is_file():
+            return folder / LIBRARY_NAME
+    places = ", ".join(str(folder) for folder in folders)
+    raise ImportError(
+        f"The compiled library {LIBRARY_NAME} of jaxqc was not found in {places}. "
+        "Install jaxqc with pip, which builds it, or set the environment variable JAXQC_CPU_LIBRARY to its path."
+    )
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Loads the compiled CPU library, once.
+
+    **Returns:** the library as a `ctypes.CDLL`.
+
+    **Raises:** `ImportError` when it is missing or cannot be loaded.
+    """
+    path = _library_path()
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"The compiled library {path} of jaxqc could not be loaded: {error}.") from error
+
+
+def register(names: Iterable[str]) -> None:
+    """Registers those of the FFI handlers `names` that the library has; each of them once."""
+    library = load()
+    for name in names:
+        if name not in _registered and hasattr(library, name):
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+            _registered.add(name)
+
+
+def handler(name: str) -> str:
+    """Registers the FFI handler `name` if need be and returns its name, to be given to `jax.ffi.ffi_call`.
+
+    **Raises:** `ImportError` when the library has no such handler.
+    """
+    register([name])
+    if name not in _registered:
+        raise ImportError(
+            f"The compiled library {_library_path()} has no handler {name!r}: it was built from another version "
+            "of jaxqc. Reinstall jaxqc to build it again."
+        )
+    return name

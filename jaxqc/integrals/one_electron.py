@@ -1,0 +1,125 @@
+"""Matrices of one-electron operators over the basis functions of a molecule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxqc.integrals._one_electron import integrals
+from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
+from jaxqc.molecule import Molecule
+
+
+def _in_basis(mol: Molecule, shells: ShellList, matrix: jax.Array) -> jax.Array:
+    """From Cartesian functions to those of the molecule, on the last two axes."""
+    if mol.cart:
+        return matrix
+    to_spherical = cartesian_to_spherical(shells.ls)
+    return to_spherical(to_spherical(matrix, -2), -1)
+
+
+@jax.jit
+def _overlap(mol: Molecule) -> jax.Array:
+    shells = ShellList.from_molecule(mol)
+    return _in_basis(mol, shells, integrals("multipole", 0, shells, None, jnp.zeros(3)))[0]
+
+
+@jax.jit
+def _kinetic(mol: Molecule) -> jax.Array:
+    shells = ShellList.from_molecule(mol)
+    return _in_basis(mol, shells, integrals("kinetic", 0, shells, None))
+
+
+@jax.jit
+def _nuclear(mol: Molecule) -> jax.Array:
+    shells = ShellList.from_molecule(mol)
+    charges = jnp.asarray(mol.numbers, jnp.float64)
+    return _in_basis(mol, shells, integrals("nuclear", 0, shells, None, mol.coords, -charges[:, None]))
+
+
+@jax.jit
+def _dipole(mol: Molecule, origin: jax.Array) -> jax.Array:
+    shells = ShellList.from_molecule(mol)
+    return _in_basis(mol, shells, integrals("multipole", 1, shells, None, origin))
+
+
+def overlap(mol: Molecule) -> jax.Array:
+    r"""Overlap matrix $S_{ij} = \int \chi_i(r) \chi_j(r) dr$.
+
+    **Arguments:**
+
+    - `mol`: a `jaxqc.Molecule`.
+
+    **Returns:** shape `(nao, nao)`, dimensionless, symmetric; PySCF's `int1e_ovlp`. Differentiable with respect to the
+    coordinates, exponents and coefficients of `mol`, to any order.
+
+    ```python
+    mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
+    s = jaxqc.integrals.overlap(mol)
+    ```
+    """
+    return _overlap(mol)
+
+
+def kinetic(mol: Molecule) -> jax.Array:
+    r"""Kinetic energy matrix $T_{ij} = -\frac12 \int \chi_i(r) \nabla^2 \chi_j(r) dr$.
+
+    **Arguments:**
+
+    - `mol`: a `jaxqc.Molecule`.
+
+    **Returns:** shape `(nao, nao)`, Hartree, symmetric; PySCF's `int1e_kin`. Differentiable with respect to the coordinates,
+    exponents and coefficients of `mol`, to any order.
+
+    ```python
+    mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
+    t = jaxqc.integrals.kinetic(mol)
+    ```
+    """
+    return _kinetic(mol)
+
+
+def nuclear(mol: Molecule) -> jax.Array:
+    r"""Attraction to the nuclei, $V_{ij} = -\sum_C Z_C \int \chi_i(r) |r - R_C|^{-1} \chi_j(r) dr$.
+
+    McMurchie and Davidson, J. Comput. Phys. 26, 218 (1978), doi:10.1016/0021-9991(78)90092-X. Ghost atoms have no charge.
+
+    **Arguments:**
+
+    - `mol`: a `jaxqc.Molecule`.
+
+    **Returns:** shape `(nao, nao)`, Hartree, symmetric; PySCF's `int1e_nuc`. Differentiable with respect to the coordinates,
+    exponents and coefficients of `mol`, to any order.
+
+    ```python
+    mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
+    v = jaxqc.integrals.nuclear(mol)
+    ```
+    """
+    return _nuclear(mol)
+
+
+def dipole(mol: Molecule, origin: ArrayLike = (0.0, 0.0, 0.0)) -> jax.Array:
+    r"""Dipole matrices $D^x_{ij} = \int \chi_i(r) (r - O)_x \chi_j(r) dr$, for the position only: without the electron's charge.
+
+    **Arguments:**
+
+    - `mol`: a `jaxqc.Molecule`.
+    - `origin`: the point $O$, shape `(3,)`, Bohr.
+
+    **Returns:** shape `(3, nao, nao)`, Bohr, symmetric in the last two axes; PySCF's `int1e_r`. Differentiable with respect to
+    the coordinates, exponents and coefficients of `mol` and the origin, to any order.
+
+    **Raises:** `ValueError` when `origin` is not three numbers.
+
+    ```python
+    mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
+    d = jaxqc.integrals.dipole(mol, origin=mol.coords[0])
+    ```
+    """
+    if np.shape(origin) != (3,):
+        raise ValueError(
+            f"`origin` of `jaxqc.integrals.dipole` has shape {np.shape(origin)}, but it must be three numbers in Bohr, "
+            "for example `origin=(0.0, 0.0, 0.0)`."
+        )
+    return _dipole(mol, jnp.asarray(origin, jnp.float64))
