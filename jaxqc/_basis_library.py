@@ -62,13 +62,14 @@ def _exchange_name(name):
 
 
 @lru_cache(maxsize=1024)
-def load(name: str, symbol: str, number: int) -> list:
+def load(name: str, symbol: str, number: int, ghost: bool = False) -> list:
     """Returns the shells of an element.
 
     Args:
         name: a name for which `is_known` holds.
         symbol: element symbol.
         number: atomic number.
+        ghost: a ghost atom has no core, so that a set made for a potential does as well.
 
     Returns:
         Shells in PySCF's format, not to be changed.
@@ -85,7 +86,7 @@ def load(name: str, symbol: str, number: int) -> list:
         f"The basis set {name!r} replaces the core electrons of {symbol} by an effective core potential, which jaxqc "
         "does not have yet; choose an all-electron basis set, for example 'ano-rcc', or 'cc-pvtz' up to krypton."
     )
-    if _needs_potential(full, plain, symbol, number):
+    if not ghost and _needs_potential(full, plain, symbol, number):
         raise NotImplementedError(potential)
     try:
         with warnings.catch_warnings():
@@ -97,7 +98,7 @@ def load(name: str, symbol: str, number: int) -> list:
         raise ValueError(f"The basis set {name!r} has no functions for {symbol}.") from None
     if not shells:
         raise ValueError(f"The basis set {name!r} has no functions for {symbol}.")
-    if _lacks_core(shells, number) and not re.search("fit|ri$", plain):
+    if not ghost and _lacks_core(shells, number) and not re.search("fit|ri$", plain):
         raise NotImplementedError(potential)
     return _uncontract(shells) if uncontracted else shells
 

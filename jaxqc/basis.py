@@ -57,7 +57,7 @@ def resolve_basis(basis, labels: Sequence[Label]) -> tuple[list, dict]:
         entry = next((name for name in _candidates(label) if name in table), None)
         if entry is None:
             raise ValueError(_no_entry(label, table))
-        key = (label.symbol, entry)
+        key = (label.symbol, entry, label.ghost)
         if key not in blocks:
             strict = not isinstance(basis, Mapping)
             blocks[key] = check_shells(_shells(table[entry], label, strict), label.text)
@@ -258,7 +258,7 @@ def _named_or_text(entry, label, strict):
             raise ValueError(f"Argument basis is empty for the atom {label.text}; give a name such as 'def2-svp'.")
         if is_known(entry):
             _require_element(entry, label)
-            return load(entry.strip(), label.symbol, label.number)
+            return load(entry.strip(), label.symbol, label.number, label.ghost)
     try:
         exists = Path(entry).is_file()
     except (OSError, ValueError):
