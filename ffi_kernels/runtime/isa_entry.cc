@@ -1,10 +1,33 @@
 // The kernel table of one instruction set; compiled once for each with JAXQC_ISA and JAXQC_W set.
-#include "jk_class.h"
+#include "line_kernel.h"
 #include "rys_block.h"
 
 namespace jaxqc {
 namespace JAXQC_ISA {
+
+#define JAXQC_GROUP_DECLARATION(k) const LineEntry* line_group_##k(int* count);
+JAXQC_GROUPS(JAXQC_GROUP_DECLARATION)
+
 namespace {
+
+// The straight-line kernel of a spherical class, or null.
+const LineEntry* find_line(const PairList& bra, const PairList& ket) {
+  static const std::vector<LineEntry> all = [] {
+    std::vector<LineEntry> v;
+    int n = 0;
+    const LineEntry* e = nullptr;
+#define JAXQC_GROUP_COLLECT(k) \
+  e = line_group_##k(&n);      \
+  v.insert(v.end(), e, e + n);
+    JAXQC_GROUPS(JAXQC_GROUP_COLLECT)
+    return v;
+  }();
+  const bool spherical = !bra.cart || std::max({bra.la, bra.lb, ket.la, ket.lb}) <= 1;
+  if (spherical)
+    for (const LineEntry& e : all)
+      if (e.la == bra.la && e.lb == bra.lb && e.lc == ket.la && e.ld == ket.lb) return &e;
+  return nullptr;
+}
 
 Pack* packs(Workspace& w, size_t n) {
   const uintptr_t p = reinterpret_cast<uintptr_t>(w.get(n * W + 8));
@@ -12,11 +35,17 @@ Pack* packs(Workspace& w, size_t n) {
 }
 
 void block(const PairList& bra, int ib, const PairList& ket, int k0, double omega, double* v, Workspace& work) {
-  const RysPlan plan(bra, ket);
-  const size_t nv = static_cast<size_t>(plan.nab) * plan.ncd;
-  Pack* w = packs(work, nv + plan.total);
   int nket = 1;
   for (int l = 0; l < W; ++l) nket = std::max(nket, ket.nprim[k0 + l]);
+  const size_t nv = static_cast<size_t>(bra.na) * bra.nb * ket.na * ket.nb;
+  if (const LineEntry* line = find_line(bra, ket)) {
+    Pack* w = packs(work, nv);
+    line->block(bra, ib, ket, k0, nket, omega, w);
+    std::memcpy(v, w, nv * sizeof(Pack));
+    return;
+  }
+  const RysPlan plan(bra, ket);
+  Pack* w = packs(work, nv + plan.total);
   rys_block(plan, bra, ib, ket, k0, nket, omega, w, w + nv);
   std::memcpy(v, w, nv * sizeof(Pack));
 }
@@ -24,13 +53,17 @@ void block(const PairList& bra, int ib, const PairList& ket, int k0, double omeg
 void schwarz(const PairList& pairs, double omega, double* q) {
   Workspace work;
   const int n = pairs.na * pairs.nb;
-  const RysPlan plan(pairs, pairs);
   const size_t nv = static_cast<size_t>(n) * n;
-  Pack *v = packs(work, nv + plan.total);
+  const RysPlan plan(pairs, pairs);
+  const LineEntry* line = find_line(pairs, pairs);
+  Pack* v = packs(work, nv + plan.total);
   for (int i = 0; i < pairs.n; ++i) {
     const int k0 = i / W * W;
     if (pairs.q[i] < 0) continue;
-    rys_block(plan, pairs, i, pairs, k0, pairs.nprim[i], omega, v, v + nv);
+    if (line)
+      line->block(pairs, i, pairs, k0, pairs.nprim[i], omega, v);
+    else
+      rys_block(plan, pairs, i, pairs, k0, pairs.nprim[i], omega, v, v + nv);
     double most = 0;
     for (int a = 0; a < n; ++a) most = std::max(most, std::fabs(v[a * n + a][i - k0]));
     q[i] = std::sqrt(most);
@@ -59,7 +92,10 @@ void jk_rys(const JKRequest& r, const std::vector<PairClass>& classes, const JKT
 }
 
 void jk(const JKRequest& r, const std::vector<PairClass>& classes, const JKTask& task, JKSlot& slot, Workspace& work) {
-  jk_rys(r, classes, task, slot, work);
+  if (const LineEntry* line = find_line(classes[task.bra].list, classes[task.ket].list))
+    line->jk(r, classes, task, slot, packs(work, line->scratch(r.nset)));
+  else
+    jk_rys(r, classes, task, slot, work);
 }
 
 }  // namespace

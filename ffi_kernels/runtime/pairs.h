@@ -12,10 +12,10 @@ namespace jaxqc {
 constexpr int kLanes = 8;   // padding of pair lists: a multiple of every pack width
 constexpr int kMaxL = 9;    // highest shell that the kernels accept (i, and the shells its derivatives need)
 
-inline int ncart(int l) { return (l + 1) * (l + 2) / 2; }
-inline int nfunc(int l, bool cart) { return cart ? ncart(l) : 2 * l + 1; }
+constexpr int ncart(int l) { return (l + 1) * (l + 2) / 2; }
+constexpr int nfunc(int l, bool cart) { return cart ? ncart(l) : 2 * l + 1; }
 // Components of the levels la .. la+lb: the size of one side of [e0|f0].
-inline int nlevels(int la, int lb) {
+constexpr int nlevels(int la, int lb) {
   int n = 0;
   for (int l = la; l <= la + lb; ++l) n += ncart(l);
   return n;

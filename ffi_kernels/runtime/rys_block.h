@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "hrr_columns.h"
 #include "hrr_tape.h"
 #include "kernels.h"
 #include "rys.h"
@@ -45,6 +46,8 @@ struct RysPlan {
   RysTables tables;
   Accumulate accumulate;
   const HrrTape *bra, *ket;
+  BraColumn bra_line;
+  KetColumn ket_line;
   size_t h, g, half, rows, roots, total;
   RysPlan(const PairList& b, const PairList& k)
       : la(b.la), lb(b.lb), lc(k.la), ld(k.lb), le(la + lb), lf(lc + ld), n((le + lf) / 2 + 1), ne(nlevels(la, lb)), nf(nlevels(lc, ld)),
@@ -54,6 +57,8 @@ struct RysPlan {
     accumulate = accumulate_for(lc, ld);
     bra = &hrr_tape(la, lb, b.cart);
     ket = &hrr_tape(lc, ld, k.cart);
+    bra_line = b.cart ? nullptr : bra_column(la, lb);
+    ket_line = k.cart ? nullptr : ket_column(lc, ld);
     h = 0;
     g = h + static_cast<size_t>(ne) * nf;
     half = g + static_cast<size_t>(3) * n * stride;
@@ -104,8 +109,22 @@ inline void rys_block(const RysPlan& p, const PairList& bra, int ib, const PairL
   const double ab[3] = {bra.dx[ib], bra.dy[ib], bra.dz[ib]};
   const Pack cd[3] = {c.dx, c.dy, c.dz};
   // [e0|f0] -> (ab|f0], stored ket-major, -> (ab|cd)
-  apply_tape(*p.bra, h, p.nf, 1, half, 1, p.nab, p.nf, ab, rows, tape_chunk(*p.bra));
-  apply_tape(*p.ket, half, p.nab, 1, v, 1, p.ncd, p.nab, cd, rows, tape_chunk(*p.ket));
+  if (p.bra_line) {
+    for (int f = 0; f < p.nf; ++f) {
+      for (int e = 0; e < p.ne; ++e) rows[e] = h[e * p.nf + f];
+      p.bra_line(rows, half + f * p.nab, ab[0], ab[1], ab[2]);
+    }
+  } else {
+    apply_tape(*p.bra, h, p.nf, 1, half, 1, p.nab, p.nf, ab, rows, tape_chunk(*p.bra));
+  }
+  if (p.ket_line) {
+    for (int a = 0; a < p.nab; ++a) {
+      for (int f = 0; f < p.nf; ++f) rows[f] = half[f * p.nab + a];
+      p.ket_line(rows, v + a * p.ncd, cd[0], cd[1], cd[2]);
+    }
+  } else {
+    apply_tape(*p.ket, half, p.nab, 1, v, 1, p.ncd, p.nab, cd, rows, tape_chunk(*p.ket));
+  }
 }
 
 }  // namespace JAXQC_ISA
