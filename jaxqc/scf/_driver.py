@@ -1,0 +1,250 @@
+"""The public functions `scf`, `energy` and `gradient`."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxqc import integrals
+from jaxqc.scf import _report
+from jaxqc.scf._check import Options, check_options
+from jaxqc.scf._errors import ConvergenceError
+from jaxqc.scf._fock import core_hamiltonian, electronic_energy, nuclear_energy
+from jaxqc.scf._guess import guess_density
+from jaxqc.scf._implicit import Converged, attach_energy, attach_orbitals
+from jaxqc.scf._reference import density_of
+from jaxqc.scf._result import Result
+from jaxqc.scf._solver import Controls, Solution, solve
+
+_solve = jax.jit(solve, static_argnames=("reference", "settings"))
+
+
+def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result:
+    r"""Solves the Hartree-Fock equations F C = S C e.
+
+    Spin 0 gives RHF, any other spin UHF; `restricted=True` gives ROHF for open shells, `restricted=False` UHF for closed
+    ones. The whole iteration is one compiled program, which other coordinates of the same molecule use again.
+
+    Args:
+        mol: `Molecule`.
+        xc: exchange-correlation functional; not available yet.
+        verbose: print a table of the iterations while they run (to stderr).
+        callback: function of (cycle, energy, change, gradient_norm, second_order), called after each cycle.
+        restricted: True, False or None, see above.
+        guess: `"atom"` (superposition of atomic densities), `"core"` (core Hamiltonian), a density (nao, nao) or
+            (2, nao, nao), or an earlier `Result`.
+        guess_mix: angle (radian) by which the HOMO and LUMO of the guess are turned into each other, alpha and beta
+            opposite: breaks the symmetry of spin in UHF of a singlet. Try 0.5.
+        field: (3,) uniform electric field, atomic units: the potential of an electron is + F.r.
+        max_cycles: bound on the number of cycles.
+        tolerance: bound on the last change of the energy, Hartree.
+        gradient_tolerance: bound on the norm of the orbital gradient, Hartree.
+        threshold: screening threshold of the two-electron integrals, Hartree.
+        level_shift: energy, Hartree, by which virtual levels are lifted during DIIS.
+        damping: share (0 to 1) of the old Fock matrix in the new one.
+        diis_space: number of Fock matrices in the DIIS history.
+        second_order: `"auto"` takes over with trust-region Newton steps when DIIS stalls; True uses them from the start;
+            False never.
+        linear_dependence: eigenvalues of the overlap below it are removed.
+        throw: raise where the calculation does not converge; False returns the result with `converged` False.
+
+    Returns:
+        `Result`. Where `mol` is traced (inside jit or vmap) nothing can be raised: `converged` tells, and `energy` is NaN
+        if it is False.
+
+    Raises:
+        ConvergenceError: not converged, or not a number.
+        TypeError, ValueError: an argument without meaning; the message says which and why.
+
+    Example:
+        >>> import jaxqc
+        >>> mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.917", basis="sto-3g")
+        >>> round(float(jaxqc.scf(mol).energy), 6)
+        -98.570779
+    """
+    if callback is None and verbose:
+        callback = _report.print_table()
+    checked = check_options(mol, xc, options, report=callback is not None)
+    solution = _run(mol, checked, callback)
+    result = _result(mol, checked, solution)
+    _judge(result, checked)
+    return result
+
+
+def energy(mol, *, xc=None, **options: Any) -> jax.Array:
+    """Total energy: a pure function of the molecule, under jit, grad, jvp, vmap and any nesting of them.
+
+    Derivatives are those of the converged energy (see `jaxqc.scf._implicit`), with respect to coordinates, exponents,
+    coefficients and the field; iterations are never differentiated.
+
+    Args:
+        mol: `Molecule`.
+        xc, options: as for `scf`.
+
+    Returns:
+        () energy, Hartree. Inside jit and vmap a calculation that does not converge gives NaN; outside it raises.
+
+    Raises:
+        ConvergenceError, TypeError, ValueError: as `scf`.
+
+    Example:
+        >>> import jax, jaxqc
+        >>> mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.917", basis="sto-3g")
+        >>> force = -jax.grad(lambda x: jaxqc.energy(mol.with_coords(x)))(mol.coords)
+        >>> force.shape
+        (2, 3)
+    """
+    checked = check_options(mol, xc, options, report=False)
+    solution = _run(mol, checked, None)
+    if _failed(solution, checked):
+        _judge(_result(mol, checked, solution), checked)
+    return _energy(mol, checked, solution)
+
+
+def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
+    """Derivative of the energy with respect to the coordinates of the nuclei (minus the forces).
+
+    Args:
+        mol: `Molecule`, or a converged `Result`, of which the orbitals are used as they are.
+        xc, options: as for `scf`.
+
+    Returns:
+        (natm, 3) Hartree/Bohr; differentiable again.
+
+    Raises:
+        ConvergenceError, TypeError, ValueError: as `scf`.
+
+    Example:
+        >>> import jaxqc
+        >>> mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.917", basis="sto-3g")
+        >>> jaxqc.gradient(mol).shape
+        (2, 3)
+    """
+    if isinstance(mol, Result):
+        return _gradient_of_result(mol, xc, options)
+    checked = check_options(mol, xc, options, report=False)
+    solution = _run(mol, checked, None)
+    if _failed(solution, checked):
+        _judge(_result(mol, checked, solution), checked)
+    slopes = jax.grad(lambda coords: _energy(mol.with_coords(coords), checked, solution))(mol.coords)
+    return jnp.where(solution.converged, slopes, jnp.nan)
+
+
+def _gradient_of_result(result, xc, options):
+    if xc is not None or options:
+        raise TypeError("gradient(result) takes no further arguments: they were fixed when the result was computed.")
+    if not isinstance(result.converged, jax.core.Tracer) and not bool(result.converged):
+        raise ConvergenceError("The result has not converged, so its gradient would be meaningless.", result)
+    reference = result.reference
+    coefficients = result.mo_coeff if reference.kind == "uhf" else result.mo_coeff[None]
+    fock = result.fock[None] if reference.kind == "rhf" else result.fock
+    converged = jax.lax.stop_gradient(Converged(result.energy, coefficients, fock))
+
+    def total(coords):
+        return attach_energy(reference, 1e-13, (result.mol.with_coords(coords), result.field), converged)
+
+    return jax.grad(total)(result.mol.coords)
+
+
+def _run(mol, checked: Options, callback) -> Solution:
+    """The converged solution; a constant with respect to differentiation."""
+    mol, field = jax.lax.stop_gradient((mol, checked.field))
+    guess = jax.lax.stop_gradient(guess_density(mol, checked.reference, checked.guess))
+    handle = _report.register(callback) if callback is not None else 0
+    numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
+    controls = Controls(**numbers, callback=jnp.asarray(handle))
+    solution = _solve(mol, field, guess, controls, reference=checked.reference, settings=checked.settings)
+    if callback is not None and not _traced(solution):
+        jax.block_until_ready(solution.energy)
+        _report.unregister(handle)
+    return solution
+
+
+def _traced(tree):
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def _energy(mol, checked, solution):
+    converged = Converged(solution.energy, solution.coefficients, solution.fock)
+    total = attach_energy(checked.reference, checked.settings.threshold, (mol, checked.field), converged)
+    return jnp.where(solution.converged, total, jnp.nan)
+
+
+def _failed(solution, checked):
+    """Whether a calculation with known numbers has failed."""
+    return not _traced(solution.converged) and not bool(solution.converged)
+
+
+def _judge(result, checked):
+    """Raises for a calculation that failed, if its numbers are known."""
+    if not checked.throw or _traced((result.converged, result.energies)) or bool(result.converged):
+        return
+    energy = float(result.energies[int(result.cycles)])
+    what = f"The {result.kind} calculation of {result.mol!r}"
+    if energy != energy or energy in (float("inf"), -float("inf")):
+        raise ConvergenceError(
+            f"{what} met numbers that are not finite in cycle {int(result.cycles)}; check the geometry, exponents and "
+            "guess, or raise linear_dependence.",
+            result,
+        )
+    raise ConvergenceError(
+        f"{what} did not converge within max_cycles={checked.settings.max_cycles} cycles: the orbital gradient is "
+        f"{float(result.gradient_norm):.1e} Hartree (must be below {checked.numbers['gradient_tolerance']:.1e}) at an "
+        f"energy of {energy:.8f} Hartree. Try a larger max_cycles, second_order=True, level_shift=0.3, damping=0.3, "
+        "another guess ('core', or the result at a near geometry), or check charge, spin and geometry. "
+        "throw=False returns the unconverged result.",
+        result,
+    )
+
+
+def _result(mol, checked, solution) -> Result:
+    reference, threshold = checked.reference, checked.settings.threshold
+    converged = Converged(solution.energy, solution.coefficients, solution.fock)
+    differentiable = _traced((mol, checked.field))
+    return _assemble(
+        mol, checked.field, solution, converged, reference=reference, threshold=threshold, differentiable=differentiable
+    )
+
+
+@partial(jax.jit, static_argnames=("reference", "threshold", "differentiable"))
+def _assemble(mol, field, solution, converged, *, reference, threshold, differentiable) -> Result:
+    """Dresses a solution as a `Result`; where it may be differentiated, every array follows the molecule."""
+    arguments = (mol, field)
+    coefficients, fock = attach_orbitals(reference, threshold, arguments, converged)
+    energy = attach_energy(reference, threshold, arguments, converged)
+    overlap, hcore, nuclear = solution.overlap, solution.hcore, solution.energy_nuclear
+    if differentiable:
+        energy = jnp.where(solution.converged, energy, jnp.nan)
+        overlap, hcore = integrals.overlap(mol), core_hamiltonian(mol, field)
+        nuclear = nuclear_energy(mol, field)
+    density = density_of(reference, coefficients)
+    one, two = electronic_energy(hcore, density, fock - hcore)
+    effective = jnp.mean(fock, axis=0, keepdims=True) if reference.kind == "rohf" else fock
+    levels = jnp.einsum("sip,sij,sjp->sp", coefficients, effective, coefficients)
+    # The values are those of the eigenvalue problem; the derivative is that of the diagonal element.
+    levels = solution.levels + levels - jax.lax.stop_gradient(levels)
+    orbital_sets = (lambda x: x) if reference.nset == 2 else (lambda x: x[0])
+    channels = (lambda x: x) if reference.nspin == 2 else (lambda x: x[0])
+    return Result(
+        energy=energy,
+        converged=solution.converged,
+        cycles=solution.cycles,
+        mo_energy=orbital_sets(levels),
+        mo_coeff=orbital_sets(coefficients),
+        density=channels(density),
+        fock=channels(fock),
+        overlap=overlap,
+        hcore=hcore,
+        energy_nuclear=nuclear,
+        energy_one_electron=one,
+        energy_two_electron=two,
+        gradient_norm=solution.gradient_norm,
+        second_order_cycles=solution.second_order_cycles,
+        removed=solution.removed,
+        energies=solution.energies,
+        gradients=solution.gradients,
+        field=field,
+        mol=mol,
+        reference=reference,
+    )

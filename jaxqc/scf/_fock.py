@@ -1,0 +1,133 @@
+"""Fock matrices, energies and orbital gradients of a given density."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxqc import integrals
+from jaxqc.scf._reference import over_sets
+
+
+def core_hamiltonian(mol, field=None):
+    """One-electron Hamiltonian h = T + V, plus F.r in a uniform electric field F.
+
+    Args:
+        mol: `Molecule`.
+        field: (3,) electric field, atomic units, or None.
+
+    Returns:
+        (nao, nao) Hartree.
+    """
+    hcore = integrals.kinetic(mol) + integrals.nuclear(mol)
+    if field is not None:
+        hcore = hcore + jnp.einsum("x,xij->ij", field, integrals.dipole(mol))
+    return hcore
+
+
+def nuclear_energy(mol, field=None):
+    """Repulsion of the nuclei, less their dipole energy Z R.F in a field; Hartree."""
+    energy = mol.energy_nuc()
+    if field is not None:
+        charges = jnp.asarray(mol.numbers, dtype=mol.coords.dtype)
+        energy = energy - jnp.einsum("a,ax,x->", charges, mol.coords, field)
+    return energy
+
+
+def two_electron(mol, density, threshold):
+    """Mean field G of a density: J - K/2 for one closed-shell density, J(alpha + beta) - K(spin) for two.
+
+    Args:
+        mol: `Molecule`.
+        density: (nspin, nao, nao).
+        threshold: screening threshold of the integrals, Hartree.
+
+    Returns:
+        (nspin, nao, nao) Hartree.
+    """
+    if density.shape[0] == 1:
+        coulomb, exchange = integrals.jk(mol, density[0], threshold=threshold)
+        return (coulomb - 0.5 * exchange)[None]
+    coulomb, exchange = integrals.jk(mol, density, threshold=threshold)
+    return jnp.sum(coulomb, axis=0, keepdims=True) - exchange
+
+
+def electronic_energy(hcore, density, mean_field):
+    """One- and two-electron parts of the energy, Tr D h and 1/2 Tr D G; Hartree."""
+    one = jnp.einsum("ij,sij->", hcore, density)
+    two = 0.5 * jnp.einsum("sij,sij->", mean_field, density)
+    return one, two
+
+
+def commutator(reference, fock, density, overlap, transform):
+    """DIIS error X^T (F D S - S D F) X of each orbital set, and the norm of the orbital gradient.
+
+    The norm counts each occupied-virtual pair once and has PySCF's scale: |2 F_ai| for RHF, |F_ai| for UHF.
+
+    Returns:
+        errors (nset, nao, nao), norm (), Hartree.
+    """
+    product = over_sets(reference, jnp.einsum("sij,sjk,kl->sil", fock, density, overlap))
+    error = product - product.mT
+    error = jnp.einsum("ji,sjk,kl->sil", transform, error, transform)
+    return error, jnp.sqrt(0.5 * jnp.sum(error * error))
+
+
+def effective_fock(reference, fock, density, overlap):
+    """One Fock matrix for each orbital set; for ROHF the effective matrix of Roothaan.
+
+    With projectors c, o, v on closed, open and virtual space the blocks are (Fa + Fb)/2 on the diagonal and between
+    closed and virtual, Fb between closed and open, Fa between open and virtual: the choice of Guest and Saunders
+    (doi:10.1080/00268977400102171) with which PySCF works, so orbital energies agree.
+    """
+    if reference.kind != "rohf":
+        return fock
+    alpha, beta = fock
+    mean = 0.5 * (alpha + beta)
+    closed = density[1] @ overlap
+    opened = (density[0] - density[1]) @ overlap
+    virtual = jnp.eye(reference.nao) - density[0] @ overlap
+    half = (
+        0.5 * (closed.T @ mean @ closed + opened.T @ mean @ opened + virtual.T @ mean @ virtual)
+        + opened.T @ beta @ closed
+        + opened.T @ alpha @ virtual
+        + virtual.T @ mean @ closed
+    )
+    return (half + half.T)[None]
+
+
+def symmetric(matrix):
+    """The symmetric part of each matrix."""
+    return 0.5 * (matrix + matrix.mT)
+
+
+def canonical_transform(overlap, threshold):
+    """Canonical orthogonalisation with static shapes: X = U s^(-1/2), columns of eigenvalues below threshold zero.
+
+    Args:
+        overlap: (nao, nao).
+        threshold: eigenvalues of the overlap below it are removed.
+
+    Returns:
+        X (nao, nao) with X^T S X = 1 on the kept columns, and the mask (nao,) of removed columns.
+    """
+    values, vectors = jnp.linalg.eigh(overlap)
+    removed = values < threshold
+    scale = jnp.where(removed, 0.0, 1.0 / jnp.sqrt(jnp.where(removed, 1.0, values)))
+    return vectors * scale, removed
+
+
+def diagonalise(fock, transform, removed):
+    """Orbitals of each Fock matrix, by rising energy; removed vectors are lifted above every occupied level.
+
+    Returns:
+        coefficients (nset, nao, nao); the columns of removed vectors are zero.
+    """
+
+    def one(matrix):
+        orthogonal = transform.T @ matrix @ transform
+        # The lift is of the size of the matrix itself, since a huge one would cost digits in eigh.
+        lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.diagonal(orthogonal)))
+        _, vectors = jnp.linalg.eigh(symmetric(orthogonal) + jnp.diag(jnp.where(removed, lift, 0.0)))
+        kept = jnp.sum(jnp.where(removed[:, None], 0.0, vectors**2), axis=0) > 0.5
+        return transform @ (vectors * kept.astype(vectors.dtype))
+
+    return jax.vmap(one)(fock)

@@ -1,0 +1,345 @@
+"""The self-consistent field as one traced function: DIIS first, second order where DIIS does not converge.
+
+Nothing here is differentiated; `_implicit` attaches derivatives to the converged solution.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxqc import integrals
+from jaxqc.scf import _fock
+from jaxqc.scf._diis import DIISState, diis_extrapolate, diis_init, diis_push
+from jaxqc.scf._newton import newton_step
+from jaxqc.scf._reference import density_of
+from jaxqc.scf._report import report
+
+# After so many DIIS cycles without a gradient 0.7 times the best one so far, DIIS counts as stalled.
+_PATIENCE = 14
+# Incremental Fock builds start anew after so many cycles, so that errors of screening do not pile up.
+_REBUILD = 10
+# Energy assigned to the orbitals that were removed for linear dependence: sorted behind all others, never a NaN.
+REMOVED_ENERGY = 1e9
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options that shape the traced program."""
+
+    max_cycles: int
+    diis_space: int
+    second_order: str  # "auto", "always" or "never"
+    threshold: float
+    mix: bool
+    report: bool
+
+
+class Controls(NamedTuple):
+    """Options that are plain numbers: changing them compiles nothing."""
+
+    tolerance: jax.Array
+    gradient_tolerance: jax.Array
+    level_shift: jax.Array
+    damping: jax.Array
+    linear_dependence: jax.Array
+    guess_mix: jax.Array
+    callback: jax.Array  # handle of the live report
+
+
+class System(NamedTuple):
+    """What stays fixed during the iterations."""
+
+    hcore: jax.Array
+    overlap: jax.Array
+    nuclear: jax.Array
+    transform: jax.Array
+    removed: jax.Array
+
+
+class State(NamedTuple):
+    """What the next cycle needs."""
+
+    cycle: jax.Array
+    coefficients: jax.Array
+    density: jax.Array
+    mean_field: jax.Array
+    energy: jax.Array
+    change: jax.Array
+    error: jax.Array  # DIIS error of the density
+    gradient_norm: jax.Array
+    full: jax.Array  # mean_field was built in one piece from density, not by increments
+    candidate: jax.Array  # energy and gradient have converged
+    best: jax.Array
+    stalled: jax.Array  # cycles since `best` fell
+    radius: jax.Array  # trust radius of the second-order steps
+    energies: jax.Array
+    gradients: jax.Array
+
+
+class Solution(NamedTuple):
+    """The final determinant and how it was reached."""
+
+    energy: jax.Array
+    energy_nuclear: jax.Array
+    coefficients: jax.Array
+    levels: jax.Array
+    fock: jax.Array
+    overlap: jax.Array
+    hcore: jax.Array
+    converged: jax.Array
+    cycles: jax.Array
+    second_order_cycles: jax.Array
+    gradient_norm: jax.Array
+    removed: jax.Array
+    energies: jax.Array
+    gradients: jax.Array
+
+
+def solve(mol, field, guess, controls, reference, settings) -> Solution:
+    """Solves the Hartree-Fock equations.
+
+    Args:
+        mol: `Molecule`.
+        field: (3,) electric field, atomic units, or None.
+        guess: (nspin, nao, nao) density to start from; zeros give the guess of the core Hamiltonian.
+        controls: `Controls`.
+        reference: `Reference`.
+        settings: `Settings`.
+
+    Returns:
+        `Solution`; its `converged` says whether to believe it.
+    """
+    overlap = integrals.overlap(mol)
+    transform, removed = _fock.canonical_transform(overlap, controls.linear_dependence)
+    system = System(
+        hcore=_fock.core_hamiltonian(mol, field),
+        overlap=overlap,
+        nuclear=_fock.nuclear_energy(mol, field),
+        transform=transform,
+        removed=removed,
+    )
+
+    def mean_field(density):
+        return _fock.two_electron(mol, density, settings.threshold)
+
+    if settings.mix:
+        guess = _mixed_guess(guess, mean_field, system, controls, reference)
+    state = _first_state(guess, mean_field, system, reference, settings)
+    if settings.second_order == "always":
+        # Rotations need orbitals, so one plain step comes first.
+        state = _diis_loop(state, mean_field, system, controls, reference, settings, limit=1)
+    else:
+        state = _diis_loop(state, mean_field, system, controls, reference, settings, limit=settings.max_cycles)
+    before = state.cycle
+    if settings.second_order != "never":
+        state = _newton_loop(state, mean_field, system, controls, reference, settings)
+    return _finish(state, before, system, reference)
+
+
+def _first_state(guess, mean_field, system, reference, settings):
+    field_of_guess = mean_field(guess)
+    energies = jnp.full((settings.max_cycles + 1,), jnp.nan)
+    state = State(
+        cycle=jnp.asarray(0),
+        coefficients=jnp.zeros((reference.nset, reference.nao, reference.nao)),
+        density=guess,
+        mean_field=field_of_guess,
+        energy=jnp.asarray(0.0),
+        change=jnp.asarray(jnp.inf),
+        error=jnp.zeros((reference.nset, reference.nao, reference.nao)),
+        gradient_norm=jnp.asarray(jnp.inf),
+        full=jnp.asarray(True),
+        candidate=jnp.asarray(False),
+        best=jnp.asarray(jnp.inf),
+        stalled=jnp.asarray(0),
+        radius=jnp.asarray(0.4),
+        energies=energies,
+        gradients=energies,
+    )
+    energy, error, norm = _evaluate(guess, field_of_guess, system, reference)
+    return state._replace(
+        energy=energy,
+        error=error,
+        gradient_norm=norm,
+        energies=energies.at[0].set(energy),
+        gradients=energies.at[0].set(norm),
+    )
+
+
+def _evaluate(density, mean_field, system, reference):
+    one, two = _fock.electronic_energy(system.hcore, density, mean_field)
+    error, norm = _fock.commutator(reference, system.hcore + mean_field, density, system.overlap, system.transform)
+    return system.nuclear + one + two, error, norm
+
+
+def _mixed_guess(guess, mean_field, system, controls, reference):
+    """Turns the highest occupied and the lowest virtual orbital of each spin into each other, by opposite angles."""
+    fock = system.hcore + mean_field(guess)
+    orbitals = _fock.diagonalise(fock, system.transform, system.removed)
+    for spin, nocc in enumerate((reference.nalpha, reference.nbeta)):
+        if 0 < nocc < reference.nao:
+            angle = controls.guess_mix if spin == 0 else -controls.guess_mix
+            homo, lumo = orbitals[spin, :, nocc - 1], orbitals[spin, :, nocc]
+            orbitals = orbitals.at[spin, :, nocc - 1].set(jnp.cos(angle) * homo + jnp.sin(angle) * lumo)
+    return density_of(reference, orbitals)
+
+
+def _active(state, settings):
+    """Whether to go on: not converged, cycles left, all finite."""
+    done = state.candidate & state.full
+    return ~done & (state.cycle < settings.max_cycles) & jnp.isfinite(state.energy)
+
+
+def _record(state, controls, settings, second_order):
+    """Notes energy and gradient of the cycle just done and judges them."""
+    candidate = (jnp.abs(state.change) < controls.tolerance) & (state.gradient_norm < controls.gradient_tolerance)
+    better = state.gradient_norm < 0.7 * state.best
+    state = state._replace(
+        candidate=candidate,
+        best=jnp.where(better, state.gradient_norm, state.best),
+        stalled=jnp.where(better, 0, state.stalled + 1),
+        energies=state.energies.at[state.cycle].set(state.energy),
+        gradients=state.gradients.at[state.cycle].set(state.gradient_norm),
+    )
+    if settings.report:
+        report(controls.callback, state.cycle, state.energy, state.change, state.gradient_norm, second_order)
+    return state
+
+
+def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
+    def proceed(carry):
+        state, _, _ = carry
+        go = _active(state, settings) & (state.cycle < limit)
+        if settings.second_order == "auto":
+            go = go & (state.stalled < _PATIENCE)
+        return go
+
+    def body(carry):
+        state, history, last = carry
+        # A converged density whose Fock matrix was built by increments is kept, and its Fock matrix built anew.
+        refine = state.candidate & ~state.full
+        fock = _fock.effective_fock(reference, system.hcore + state.mean_field, state.density, system.overlap)
+        damping = jnp.where(state.cycle > 0, controls.damping, 0.0)
+        fock = (1.0 - damping) * fock + damping * last
+        history: DIISState = diis_push(history, fock, state.error)
+        best = diis_extrapolate(history)
+        projector = system.overlap @ _unit_density(reference, state.density) @ system.overlap
+        shifted = best + controls.level_shift * (system.overlap - projector)
+        orbitals = _fock.diagonalise(shifted, system.transform, system.removed)
+        orbitals = jnp.where(refine, state.coefficients, orbitals)
+        density = jnp.where(refine, state.density, density_of(reference, orbitals))
+
+        rebuild = refine | (state.cycle % _REBUILD == _REBUILD - 1)
+        base = jnp.where(rebuild, 0.0, 1.0)
+        field = base * state.mean_field + mean_field(density - base * state.density)
+        energy, error, norm = _evaluate(density, field, system, reference)
+        state = state._replace(
+            cycle=state.cycle + 1,
+            coefficients=orbitals,
+            density=density,
+            mean_field=field,
+            energy=energy,
+            change=energy - state.energy,
+            error=error,
+            gradient_norm=norm,
+            full=rebuild,
+        )
+        return _record(state, controls, settings, second_order=False), history, fock
+
+    history = diis_init(settings.diis_space, reference.nset, reference.nao)
+    state, _, _ = jax.lax.while_loop(proceed, body, (state, history, jnp.zeros_like(state.coefficients)))
+    return state
+
+
+def _unit_density(reference, density):
+    """Projector density of each orbital set: occupations between 0 and 1."""
+    if reference.nset == reference.nspin == 2:
+        return density
+    return 0.5 * jnp.sum(density, axis=0, keepdims=True)
+
+
+def _newton_loop(state, mean_field, system, controls, reference, settings):
+    # A run in which DIIS stalled goes on from its last orbitals, with a Fock matrix built in one piece.
+    def body(state):
+        step = newton_step(
+            reference,
+            state.coefficients,
+            state.density,
+            state.mean_field,
+            state.energy,
+            state.radius,
+            system.hcore,
+            system.overlap,
+            mean_field,
+            lambda density, field: _evaluate(density, field, system, reference),
+        )
+        state = state._replace(
+            cycle=state.cycle + 1,
+            coefficients=step.coefficients,
+            density=step.density,
+            mean_field=step.mean_field,
+            energy=step.energy,
+            change=step.change,
+            error=step.error,
+            gradient_norm=step.gradient_norm,
+            full=jnp.asarray(True),
+            radius=step.radius,
+        )
+        return _record(state, controls, settings, second_order=True)
+
+    return jax.lax.while_loop(lambda state: _active(state, settings), body, state)
+
+
+def _finish(state, before, system, reference):
+    """Canonical orbitals of the final density, which itself stays as it is."""
+    fock = system.hcore + state.mean_field
+    coefficients, levels = canonical_orbitals(reference, state.coefficients, fock)
+    return Solution(
+        energy=state.energy,
+        energy_nuclear=system.nuclear,
+        coefficients=coefficients,
+        levels=levels,
+        fock=fock,
+        overlap=system.overlap,
+        hcore=system.hcore,
+        converged=state.candidate & state.full,
+        cycles=state.cycle,
+        second_order_cycles=state.cycle - before,
+        gradient_norm=state.gradient_norm,
+        removed=jnp.sum(system.removed),
+        energies=state.energies,
+        gradients=state.gradients,
+    )
+
+
+def canonical_orbitals(reference, coefficients, fock):
+    """Diagonalises the Fock matrix within each block of equally occupied orbitals; the density does not change.
+
+    For ROHF the matrix is (F_alpha + F_beta)/2, which Roothaan's effective one equals on its diagonal blocks.
+
+    Returns:
+        coefficients (nset, nao, nao) and levels (nset, nao); removed vectors come last, with level `REMOVED_ENERGY`.
+    """
+    if reference.kind == "rohf":
+        fock = jnp.mean(fock, axis=0, keepdims=True)
+    sets, levels = [], []
+    for c, matrix, blocks in zip(coefficients, fock, reference.blocks, strict=True):
+        columns, energies = [], []
+        for start, stop in blocks:
+            block = c[:, start:stop]
+            kept = jnp.sum(block**2, axis=0) > 0.0
+            inner = _fock.symmetric(block.T @ matrix @ block)
+            lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.diagonal(inner)))
+            values, vectors = jnp.linalg.eigh(inner + jnp.diag(jnp.where(kept, 0.0, lift)))
+            turned = block @ vectors
+            kept = jnp.sum(jnp.where(kept[:, None], vectors**2, 0.0), axis=0) > 0.5
+            values = jnp.where(kept, values, REMOVED_ENERGY)
+            order = jnp.argsort(values)
+            columns.append((turned * kept.astype(turned.dtype))[:, order])
+            energies.append(values[order])
+        sets.append(jnp.concatenate(columns, axis=1))
+        levels.append(jnp.concatenate(energies))
+    return jnp.stack(sets), jnp.stack(levels)
+
