@@ -28,8 +28,9 @@ def diis_push(state, fock, error):
 def diis_weights(errors, count):
     """Weights c that minimise |sum_i c_i e_i| under sum_i c_i = 1.
 
-    Errors are scaled to norm 1 first, so that old large ones do not hide new small ones; the Gram matrix is inverted
-    through its eigenvalues, of which those below 1e-14 are dropped.
+    Errors are scaled to norm 1 first, so that old large ones do not hide new small ones. Then c is proportional to the
+    inverse of their Gram matrix times the scales; eigenvalues below 1e-14 count as 1e-14: dependent errors are what
+    DIIS looks for, so their combinations must not be dropped.
 
     Args:
         errors: (space, nset, nao, nao).
@@ -46,7 +47,7 @@ def diis_weights(errors, count):
     unit = flat * scale[:, None]
     gram = unit @ unit.T + jnp.diag(jnp.where(filled & (norms > 1e-30), 0.0, 1.0))
     values, vectors = jnp.linalg.eigh(gram)
-    inverse = jnp.where(values > 1e-14, 1.0 / jnp.maximum(values, 1e-14), 0.0)
+    inverse = 1.0 / jnp.maximum(values, 1e-14)
     # The largest scale is divided out: only ratios matter, and 1e30 squared would still be finite but needless.
     scale = scale / jnp.maximum(jnp.max(scale), 1e-300)
     weights = scale * (vectors @ (inverse * (vectors.T @ scale)))

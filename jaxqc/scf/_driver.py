@@ -1,5 +1,6 @@
 """The public functions `scf`, `energy` and `gradient`."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,10 @@ from jaxqc.scf._guess import guess_density
 from jaxqc.scf._implicit import Converged, attach_energy, attach_orbitals
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._result import Result
-from jaxqc.scf._solver import Controls, Solution, solve
+from jaxqc.scf._solver import Controls, Solution, resume, solve
 
 _solve = jax.jit(solve, static_argnames=("reference", "settings"))
+_resume = jax.jit(resume, static_argnames=("reference", "settings"))
 
 
 def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result:
@@ -154,11 +156,22 @@ def _run(mol, checked: Options, callback) -> Solution:
     handle = _report.register(callback) if callback is not None else 0
     numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
     controls = Controls(**numbers, callback=jnp.asarray(handle))
-    solution = _solve(mol, field, guess, controls, reference=checked.reference, settings=checked.settings)
+    settings = checked.settings
+    if settings.second_order == "auto" and not _traced((mol, field, guess)):
+        # Outside of tracing the second-order program is compiled only if it is needed.
+        settings = replace(settings, second_order="deferred")
+    solution, state = _solve(mol, field, guess, controls, reference=checked.reference, settings=settings)
+    if settings.second_order == "deferred" and _unfinished(solution, settings):
+        solution = _resume(mol, field, state, controls, reference=checked.reference, settings=settings)
     if callback is not None and not _traced(solution):
         jax.block_until_ready(solution.energy)
         _report.unregister(handle)
     return solution
+
+
+def _unfinished(solution, settings):
+    cycles = int(solution.cycles)
+    return not bool(solution.converged) and cycles < settings.max_cycles and bool(jnp.isfinite(solution.energy))
 
 
 def _traced(tree):

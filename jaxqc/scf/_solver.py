@@ -30,7 +30,7 @@ class Settings:
 
     max_cycles: int
     diis_space: int
-    second_order: str  # "auto", "always" or "never"
+    second_order: str  # "auto", "always", "never", or "deferred": stop where "auto" would go on with Newton steps
     threshold: float
     mix: bool
     report: bool
@@ -97,7 +97,7 @@ class Solution(NamedTuple):
     gradients: jax.Array
 
 
-def solve(mol, field, guess, controls, reference, settings) -> Solution:
+def solve(mol, field, guess, controls, reference, settings) -> tuple[Solution, State]:
     """Solves the Hartree-Fock equations.
 
     Args:
@@ -109,8 +109,30 @@ def solve(mol, field, guess, controls, reference, settings) -> Solution:
         settings: `Settings`.
 
     Returns:
-        `Solution`; its `converged` says whether to believe it.
+        `Solution`, whose `converged` says whether to believe it, and the state from which `resume` can go on.
     """
+    system, mean_field = _prepare(mol, field, controls, settings)
+    if settings.mix:
+        guess = _mixed_guess(guess, mean_field, system, controls, reference)
+    state = _first_state(guess, mean_field, system, reference, settings)
+    # Rotations need orbitals, so one plain step comes first where all others are of second order.
+    limit = 1 if settings.second_order == "always" else settings.max_cycles
+    state = _diis_loop(state, mean_field, system, controls, reference, settings, limit)
+    before = state.cycle
+    if settings.second_order in ("auto", "always"):
+        state = _newton_loop(state, mean_field, system, controls, reference, settings)
+    return _finish(state, before, system, reference), state
+
+
+def resume(mol, field, state, controls, reference, settings) -> Solution:
+    """Goes on with second-order steps from the state in which DIIS stalled."""
+    system, mean_field = _prepare(mol, field, controls, settings)
+    before = state.cycle
+    state = _newton_loop(state, mean_field, system, controls, reference, settings)
+    return _finish(state, before, system, reference)
+
+
+def _prepare(mol, field, controls, settings):
     overlap = integrals.overlap(mol)
     transform, removed = _fock.canonical_transform(overlap, controls.linear_dependence)
     system = System(
@@ -120,22 +142,7 @@ def solve(mol, field, guess, controls, reference, settings) -> Solution:
         transform=transform,
         removed=removed,
     )
-
-    def mean_field(density):
-        return _fock.two_electron(mol, density, settings.threshold)
-
-    if settings.mix:
-        guess = _mixed_guess(guess, mean_field, system, controls, reference)
-    state = _first_state(guess, mean_field, system, reference, settings)
-    if settings.second_order == "always":
-        # Rotations need orbitals, so one plain step comes first.
-        state = _diis_loop(state, mean_field, system, controls, reference, settings, limit=1)
-    else:
-        state = _diis_loop(state, mean_field, system, controls, reference, settings, limit=settings.max_cycles)
-    before = state.cycle
-    if settings.second_order != "never":
-        state = _newton_loop(state, mean_field, system, controls, reference, settings)
-    return _finish(state, before, system, reference)
+    return system, lambda density: _fock.two_electron(mol, density, settings.threshold)
 
 
 def _first_state(guess, mean_field, system, reference, settings):
@@ -212,7 +219,7 @@ def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
     def proceed(carry):
         state, _, _ = carry
         go = _active(state, settings) & (state.cycle < limit)
-        if settings.second_order == "auto":
+        if settings.second_order in ("auto", "deferred"):
             go = go & (state.stalled < _PATIENCE)
         return go
 
@@ -225,13 +232,17 @@ def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
         fock = (1.0 - damping) * fock + damping * last
         history: DIISState = diis_push(history, fock, state.error)
         best = diis_extrapolate(history)
+        # The guess must leave the history: a spin-averaged one can have a vanishing error without being a determinant.
+        history = history._replace(count=jnp.where(state.cycle == 0, 0, history.count))
         projector = system.overlap @ _unit_density(reference, state.density) @ system.overlap
         shifted = best + controls.level_shift * (system.overlap - projector)
         orbitals = _fock.diagonalise(shifted, system.transform, system.removed)
         orbitals = jnp.where(refine, state.coefficients, orbitals)
         density = jnp.where(refine, state.density, density_of(reference, orbitals))
 
-        rebuild = refine | (state.cycle % _REBUILD == _REBUILD - 1)
+        # Close to the end the Fock matrix is built in one piece, so that the cycle which converges is the last.
+        near = state.gradient_norm < 10.0 * controls.gradient_tolerance
+        rebuild = refine | near | (state.cycle % _REBUILD == _REBUILD - 1)
         base = jnp.where(rebuild, 0.0, 1.0)
         field = base * state.mean_field + mean_field(density - base * state.density)
         energy, error, norm = _evaluate(density, field, system, reference)
