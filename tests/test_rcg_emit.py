@@ -10,10 +10,10 @@ from pyscf import gto
 
 try:
     from jaxqc.ffi_kernels.rcg import __main__ as command
-    from jaxqc.ffi_kernels.rcg import cartesian, emit, graph, reference
+    from jaxqc.ffi_kernels.rcg import cartesian, emit, graph, options, reference, schedule
 except ImportError:  # a source tree that is not installed
     from ffi_kernels.rcg import __main__ as command
-    from ffi_kernels.rcg import cartesian, emit, graph, reference
+    from ffi_kernels.rcg import cartesian, emit, graph, options, reference, schedule
 
 LMAX, MAX_SIZE, GRADIENT_MAX_SIZE = 3, 280, 150
 CLASSES = emit.classes(LMAX, MAX_SIZE)
@@ -56,8 +56,36 @@ extern "C" void run_pack_hrr_21(const double* in, double* out, const double* x) 
   hrr_sph_21<2, 3>(ip, op, all(x[0]), all(x[1]), all(x[2]));
   for (int k = 0; k < 15; k++) out[k] = op[3 * k][1];
 }
+%(variants)s
 static_assert(rcg_ncomp(2, 1) == 16 && rcg_ncomp(3, 3) == 74 && rcg_ncomp(0, 0) == 1, "");
 """
+
+
+VARIANT_CLASSES = [(1, 1, 1, 1), (2, 1, 1, 0), (3, 0, 2, 0)]
+VARIANTS = {
+    f"{rule}_{kind}": options.Options(rule=rule, schedule=kind) for rule in graph.RULES for kind in schedule.SCHEDULES
+}
+
+
+def variants():
+    """Bodies under every rule and schedule, and buffered ones with and without packing, in namespaces."""
+    text = []
+    for cls in VARIANT_CLASSES:
+        digits = emit.class_name(cls)
+        for label, choice in VARIANTS.items():
+            text.append(f"namespace n{label} {{ {emit.emit_vrr(cls, choice)} }}")
+            text.append(
+                f'extern "C" void run_{label}_{digits}(double* h, const double* f, const double* p) '
+                f"{{ n{label}::vrr_{digits}(h, f, PARAMETERS); }}"
+            )
+        for label, packing in (("packed", True), ("loose", False)):
+            text.append(f"namespace n{label} {{ {emit.emit_vrr_buffered(cls, options.Options(packing=packing))} }}")
+            text.append(
+                f'extern "C" void run_{label}_{digits}(double* h, const double* f, const double* p) '
+                f"{{ double w[3 * n{label}::vrr_buffered_{digits}_slots]; "
+                f"n{label}::vrr_buffered_{digits}<3>(h, w, f, PARAMETERS); }}"
+            )
+    return "\n".join(text)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +94,10 @@ def library(tmp_path_factory):
     if compiler is None:
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("rcg")
-    options = ["--lmax", LMAX, "--max-size", MAX_SIZE, "--gradient-max-size", GRADIENT_MAX_SIZE]
-    assert command.main(["emit", "--out", str(folder), "--pairs-lmax", str(PAIRS_LMAX), *map(str, options)]) == 0
+    limits = ["--lmax", LMAX, "--max-size", MAX_SIZE, "--gradient-max-size", GRADIENT_MAX_SIZE]
+    assert command.main(["emit", "--out", str(folder), "--pairs-lmax", str(PAIRS_LMAX), *map(str, limits)]) == 0
     includes = "\n".join(f'#include "rcg_vrr_{emit.class_name(c)}.h"' for c in CLASSES)
-    (folder / "harness.cc").write_text(HARNESS % {"includes": includes})
+    (folder / "harness.cc").write_text(HARNESS % {"includes": includes, "variants": variants()})
     flags = ["-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-shared", "-fPIC", f"-I{folder}"]
     out = folder / "harness.so"
     subprocess.run([compiler, *flags, str(folder / "harness.cc"), "-o", str(out)], check=True)
@@ -234,6 +262,16 @@ def test_bodies_over_packs(library):
     call(library, "run_hrr_sph_21", e, one, ab)
     call(library, "run_pack_hrr_21", e, many, ab)
     np.testing.assert_array_equal(one, many)
+
+
+@pytest.mark.parametrize("label", [*VARIANTS, "packed", "loose"])
+@pytest.mark.parametrize("cls", VARIANT_CLASSES, ids=emit.class_name)
+def test_every_switch_gives_the_same_integrals(library, cls, label):
+    shells, _ = shells_and_mol(cls, seed=2)
+    expected, found = vertical(library, cls, shells), np.zeros(36 * 36)
+    for f, parameters, _ in reference.primitives(shells, sum(cls)):
+        call(library, f"run_{label}_{emit.class_name(cls)}", found, np.array(f), packed(parameters))
+    np.testing.assert_allclose(found[: expected.size], expected.ravel(), rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
 def test_unchanged_headers_are_not_written_again(tmp_path, capsys):

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from .allocator import allocate, lifetimes
 from .cartesian import Component, ncomp, pair_components, raised
-from .graph import BRA, Class, Graph, Node, Step, factors, gradient_graph, vrr_graph
+from .graph import BRA, Class, Graph, Node, Step, factors, gradient_graph, vrr_graph, vrr_targets
 from .hrr import LinearGraph, hrr_graph
+from .options import DEFAULT, Options
 from .schedule import peak_live, schedule
 
 PROLOGUE = """\
@@ -41,13 +43,15 @@ def _variable(node: Node) -> str:
     return f"v{class_name(node.a)}_{class_name(node.c)}_{node.m}"
 
 
-def _expression(node: Node, step: Step | None, parents: Sequence[Node]) -> str:
-    """Right-hand side of the recurrence of one node; multiples of half_p and so on are named half_p_2 and so on."""
+def _expression(node: Node, step: Step | None, names: Sequence[str]) -> str:
+    """Right-hand side of the recurrence of one node from the names of its parents' values.
+
+    Multiples of half_p and so on are named half_p_2 and so on.
+    """
     if step is None:
         return f"f[{node.m}]"
     x = "xyz"[step.axis]
     shift, weight, half, rho = ("pa", "wp", "half_p", "rho_p") if step.side == BRA else ("qc", "wq", "half_q", "rho_q")
-    names = [_variable(p) for p in parents]
     lower, cross = factors(node, step)
     text = f"{shift}{x} * {names[0]} + {weight}{x} * {names[1]}"
     if lower:
@@ -84,8 +88,8 @@ def _unused(lines: Sequence[str]) -> str:
 def _statements(graph: Graph, order: Sequence[int]) -> Iterator[tuple[Node, str]]:
     for k in order:
         node = graph.nodes[k]
-        parents = [graph.nodes[p] for p in graph.parents[k]]
-        yield node, f"const R {_variable(node)} = {_expression(node, graph.steps[k], parents)};"
+        names = [_variable(graph.nodes[p]) for p in graph.parents[k]]
+        yield node, f"const R {_variable(node)} = {_expression(node, graph.steps[k], names)};"
 
 
 def _function(template: str, head: str, lines: Sequence[str]) -> str:
@@ -93,24 +97,20 @@ def _function(template: str, head: str, lines: Sequence[str]) -> str:
     return f"template <{template}>\nRCG_INLINE void {head} {{\n{body}\n}}\n"
 
 
-def emit_vrr(cls: Class, rule: str = "greedy", order: str = "list", accumulate: bool = True, name: str = "") -> str:
+def emit_vrr(cls: Class, options: Options = DEFAULT, accumulate: bool = True, name: str = "") -> str:
     """The vertical recurrence body ``vrr_LaLbLcLd``: h[e * NF + f] += [e0|f0].
 
     Arguments:
         cls: (la, lb, lc, ld).
-        rule, order: the axis rule and the schedule.
+        options: the axis rule and the schedule.
         accumulate: add to ``h``; otherwise store.
         name: of the function, where it is not the default.
     """
-    la, lb, lc, ld = cls
-    graph = vrr_graph(cls, rule)
-    place = {
-        Node(e, f, 0): k
-        for k, (e, f) in enumerate((e, f) for e in pair_components(la, lb) for f in pair_components(lc, ld))
-    }
+    graph = vrr_graph(cls, options.rule)
+    place = {node: k for k, node in enumerate(vrr_targets(cls))}
     lines = list(_multiples(graph))
     sign = "+=" if accumulate else "="
-    for node, statement in _statements(graph, schedule(graph.parents, order)):
+    for node, statement in _statements(graph, schedule(graph.parents, options.schedule)):
         lines.append(statement)
         if node in place:
             lines.append(f"h[{place[node]}] {sign} {_variable(node)};")
@@ -119,7 +119,33 @@ def emit_vrr(cls: Class, rule: str = "greedy", order: str = "list", accumulate: 
     return _function("class S, class R", head, lines)
 
 
-def emit_vrr_gradient(cls: Class, rule: str = "greedy", order: str = "list", name: str = "") -> str:
+def emit_vrr_buffered(cls: Class, options: Options = DEFAULT) -> str:
+    """The body ``vrr_buffered_LaLbLcLd`` that keeps its values in slots of a buffer, w[slot * SW], instead of locals.
+
+    For targets whose compiler spills badly: the slots are those of the lifetime allocator, and a lane-interleaved or
+    shared buffer of ``vrr_buffered_LaLbLcLd_slots`` entries can be handed in. ``options.packing`` switches reuse.
+    """
+    la, lb, lc, ld = cls
+    graph = vrr_graph(cls, options.rule)
+    order = schedule(graph.parents, options.schedule)
+    allocation = allocate(lifetimes(graph.parents, order), options.packing)
+    slot = {node: f"w[{n} * SW]" for node, n in zip(graph.nodes, allocation.slots, strict=True)}
+    targets = {node: k for k, node in enumerate(vrr_targets(cls))}
+    lines = list(_multiples(graph))
+    for k in order:
+        node = graph.nodes[k]
+        operands = [slot[graph.nodes[p]] for p in graph.parents[k]]
+        lines.append(f"{slot[node]} = {_expression(node, graph.steps[k], operands)};")
+        if node in targets:
+            lines.append(f"h[{targets[node]}] += {slot[node]};")
+    lines.append(_unused(lines))
+    name = f"vrr_buffered_{class_name(cls)}"
+    head = f"{name}(R* __restrict__ h, R* __restrict__ w, const R* __restrict__ f, {_PARAMETERS})"
+    size = f"constexpr int {name}_slots = {allocation.total};\n"
+    return size + _function("int SW, class S, class R", head, lines)
+
+
+def emit_vrr_gradient(cls: Class, options: Options = DEFAULT, name: str = "") -> str:
     """The first-derivative body ``vrr_grad_LaLbLcLd`` of one primitive quartet, contracted with a density.
 
     With gamma[e * NF + f] the density block carried back to (e0|f0), adds to out[0] the sum of gamma [e|f], to
@@ -127,7 +153,7 @@ def emit_vrr_gradient(cls: Class, rule: str = "greedy", order: str = "list", nam
     [e|f] to h.
     """
     la, lb, lc, ld = cls
-    graph = gradient_graph(cls, rule)
+    graph = gradient_graph(cls, options.rule)
     es, fs = pair_components(la, lb), pair_components(lc, ld)
     e_place, f_place = {e: k for k, e in enumerate(es)}, {f: k for k, f in enumerate(fs)}
 
@@ -144,7 +170,7 @@ def emit_vrr_gradient(cls: Class, rule: str = "greedy", order: str = "list", nam
 
     lines = list(_multiples(graph))
     started: set[int] = set()
-    for node, statement in _statements(graph, schedule(graph.parents, order)):
+    for node, statement in _statements(graph, schedule(graph.parents, options.schedule)):
         lines.append(statement)
         if node.m:
             continue
@@ -214,12 +240,12 @@ def _sum(group: Sequence[tuple[float, int | None, int]]) -> str:
     return " + ".join(parts)
 
 
-def emit_hrr(la: int, lb: int, spherical: bool = True, transposed: bool = False) -> str:
+def emit_hrr(la: int, lb: int, spherical: bool = True, transposed: bool = False, options: Options = DEFAULT) -> str:
     """The horizontal recurrence of one side, ``hrr_sph_lalb`` or ``hrr_cart_lalb``, or its adjoint ``hrr_t_...``.
 
     out[(a * nb + b) * SO] from in[e * SI]; the adjoint takes in[(a * nb + b) * SI] to out[e * SO].
     """
-    graph = hrr_graph(la, lb, (int(spherical),) * 2)
+    graph = hrr_graph(la, lb, (int(spherical), int(spherical)), options.fusion)
     graph = graph.transposed() if transposed else graph
     lines = list(_linear_lines(graph))
     text = "\n".join(lines)
@@ -248,10 +274,10 @@ def classes(lmax: int, max_size: int | None = None) -> list[Class]:
     ]
 
 
-def emit_pair_header(la: int, lb: int) -> str:
+def emit_pair_header(la: int, lb: int, options: Options = DEFAULT) -> str:
     """The header with the horizontal recurrence of one pair and its adjoint, spherical and Cartesian."""
     variants = [(spherical, transposed) for spherical in (True, False) for transposed in (False, True)]
-    return "\n".join([PROLOGUE, *(emit_hrr(la, lb, *variant) for variant in variants)])
+    return "\n".join([PROLOGUE, *(emit_hrr(la, lb, spherical, t, options) for spherical, t in variants)])
 
 
 def emit_pairs_header(lmax: int) -> str:
@@ -271,11 +297,14 @@ def emit_pairs_header(lmax: int) -> str:
     return "\n".join(text) + "\n"
 
 
-def emit_class_header(cls: Class, gradient: bool) -> str:
-    """The header of one class: its vertical recurrence and, where asked for, its first-derivative body."""
-    text = [PROLOGUE, emit_vrr(cls)]
+def emit_class_header(cls: Class, gradient: bool, options: Options = DEFAULT) -> str:
+    """The header of one class: its vertical recurrence and, where asked for, its first-derivative body.
+
+    With ``options.tier == "buffered"`` the vertical recurrence is the one over a buffer of slots.
+    """
+    text = [PROLOGUE, emit_vrr_buffered(cls, options) if options.tier == "buffered" else emit_vrr(cls, options)]
     if gradient:
-        text.append(emit_vrr_gradient(cls))
+        text.append(emit_vrr_gradient(cls, options))
     return "\n".join(text)
 
 

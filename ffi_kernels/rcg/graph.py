@@ -110,7 +110,7 @@ _LOCAL_RULES: dict[str, Callable[[Node], Step]] = {
     "paper": _paper,
     "ket_first": lambda node: legal_steps(node)[0],
     "ket_smallest": _ket_smallest,
-    "bra_first": lambda node: max(s for s in legal_steps(node) if s.side == (BRA if any(node.a) else KET)),
+    "bra_first": lambda node: max(legal_steps(node), key=lambda s: (s.side == BRA, s.axis)),
     "none": _none,
 }
 

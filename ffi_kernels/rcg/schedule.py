@@ -39,7 +39,8 @@ def schedule(parents: Parents, kind: str = "list") -> list[int]:
     if kind == "depth":
         return _depth(parents)
     if kind == "list":
-        return _list(parents)
+        # Which of several equal choices is taken matters: two ways of numbering the new ones are cheap to try.
+        return min((_list(parents, step) for step in (1, -1)), key=lambda order: peak_live(parents, order))
     if kind == "paper":
         return _paper(parents)
     raise ValueError(f"schedule: kind was {kind!r}; it must be one of {', '.join(SCHEDULES)}.")
@@ -95,8 +96,11 @@ def _depth(parents: Parents) -> list[int]:
     return order
 
 
-def _list(parents: Parents) -> list[int]:
-    """List scheduling: most values freed (net of the one made), then most consumers made ready, then the newest."""
+def _list(parents: Parents, step: int = 1) -> list[int]:
+    """List scheduling: most values freed (net of the one made), then most consumers made ready, then the newest.
+
+    Among nodes that become ready together, the last in number is the newest for ``step`` 1, the first for -1.
+    """
     consumers = consumers_of(parents)
     groups = [list(dict.fromkeys(group)) for group in parents]
     pending = [len(c) for c in consumers]
@@ -125,8 +129,8 @@ def _list(parents: Parents) -> list[int]:
     for k in order:
         for c in consumers[k]:
             missing[c] -= 1
-    for k, g in enumerate(groups):
-        if g and missing[k] == 0:
+    for k in range(len(groups))[::step]:
+        if groups[k] and missing[k] == 0:
             make_ready(k)
     while heap:
         entry = heapq.heappop(heap)
@@ -141,7 +145,7 @@ def _list(parents: Parents) -> list[int]:
                 for c in consumers[p]:
                     if not done[c] and missing[c] == 0:
                         offer(c)
-        for c in consumers[k]:
+        for c in consumers[k][::step]:
             missing[c] -= 1
             if missing[c] == 0:
                 make_ready(c)
