@@ -107,7 +107,7 @@ def _uncontract(shells):
     """One function for each different exponent of each angular momentum, exponents falling, as PySCF does it."""
     exponents = {}
     for shell in shells:
-        for row in shell[1:]:
+        for row in [row for row in shell[1:] if not isinstance(row, int)]:  # an int is PySCF's kappa
             exponents.setdefault(shell[0], {}).setdefault(round(row[0], 9), row[0])
     return [[l, [found[e], 1.0]] for l, found in sorted(exponents.items()) for e in sorted(found, reverse=True)]
 

@@ -72,7 +72,7 @@ def polyglycine(n: int) -> tuple[list[str], np.ndarray]:
     chain = [np.zeros(3), np.array([lengths[0], 0.0, 0.0])]
     chain.append(chain[1] + 1.525 * _turn(angles[0]))
     for k in range(3, 3 * n + 1):
-        chain.append(_place(*chain[-3:], lengths[(k - 1) % 3], angles[(k - 2) % 3], 180.0))
+        chain.append(_place(chain[-3], chain[-2], chain[-1], lengths[(k - 1) % 3], angles[(k - 2) % 3], 180.0))
     symbols, coords = [], []
 
     def add(symbol, position):

@@ -1,0 +1,44 @@
+"""Settings of all tests: double precision, strict dtype promotion, warnings as errors, markers."""
+
+import os
+
+import hypothesis
+import jax
+import pytest
+
+import jaxqc  # noqa: F401  (switches double precision on)
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# The same examples in every run; JAXQC_SLOW=1 looks for new ones.
+_SLOW = os.environ.get("JAXQC_SLOW") == "1"
+hypothesis.settings.register_profile(
+    "jaxqc",
+    deadline=None,
+    derandomize=not _SLOW,
+    database=None,
+    max_examples=1000 if _SLOW else 100,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("jaxqc")
+
+_MARKERS = {
+    "slow": ("JAXQC_SLOW", "takes minutes"),
+    "gpu": ("JAXQC_GPU", "needs a GPU"),
+}
+
+
+def pytest_configure(config):
+    for name, (variable, reason) in _MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {reason}; runs with {variable}=1")
+    config.addinivalue_line("filterwarnings", "error")
+
+
+def pytest_collection_modifyitems(config, items):
+    for name, (variable, reason) in _MARKERS.items():
+        if os.environ.get(variable) == "1":
+            continue
+        skip = pytest.mark.skip(reason=f"{reason}; set {variable}=1 to run it")
+        for item in items:
+            if name in item.keywords:
+                item.add_marker(skip)
