@@ -5,3 +5,5 @@ from jaxqc.integrals.one_electron import dipole as dipole
 from jaxqc.integrals.one_electron import kinetic as kinetic
 from jaxqc.integrals.one_electron import nuclear as nuclear
 from jaxqc.integrals.one_electron import overlap as overlap
+from jaxqc.integrals.two_electron import eri as eri
+from jaxqc.integrals.two_electron import jk as jk

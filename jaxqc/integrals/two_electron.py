@@ -1,0 +1,119 @@
+"""Electron-repulsion integrals: direct Coulomb and exchange matrices, and the full tensor of small molecules."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.integrals._contraction import contract
+from jaxqc.integrals._jk import jk as _jk
+from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
+from jaxqc.molecule import Molecule
+
+
+def jk(
+    mol: Molecule,
+    density: jax.Array,
+    *,
+    coulomb: bool = True,
+    exchange: bool = True,
+    omega: float = 0.0,
+    threshold: float = 1e-13,
+) -> tuple[jax.Array | None, jax.Array | None]:
+    r"""Coulomb and exchange matrices of one density or several, integral-direct.
+
+    $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored. A quartet is skipped when
+    its Schwarz bound times the largest density element it meets falls below `threshold`, as in PySCF. The sums run in
+    a fixed order: the same bits on every run and for any number of threads.
+
+    **Arguments:**
+
+    - `mol`: the molecule.
+    - `density`: shape `(nao, nao)` or `(n, nao, nao)`, symmetric or not; electrons.
+    - `coulomb`, `exchange`: which of the matrices are wanted.
+    - `omega`: 0 for $1/r$; positive for $\mathrm{erf}(\omega r)/r$; negative for $\mathrm{erfc}(|\omega| r)/r$; 1/Bohr.
+    - `threshold`: of the screening; Hartree.
+
+    **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
+
+    **Raises:** `ValueError` for a density of another shape, a threshold that is not positive, or when nothing is wanted.
+
+    **Source:** Häser and Ahlrichs, doi:10.1002/jcc.540100111.
+
+    **Example:**
+
+        mol = jaxqc.Molecule("He 0 0 0", basis="sto-3g")
+        J, K = jaxqc.integrals.jk(mol, 2 * jnp.ones((1, 1)))
+    """
+    density = _checked_density(mol, density)
+    if not (coulomb or exchange):
+        raise ValueError("jaxqc.integrals.jk was asked for neither J nor K: set coulomb=True or exchange=True.")
+    if not (isinstance(threshold, (int, float, np.floating)) and threshold > 0):
+        raise ValueError(f"The threshold of jaxqc.integrals.jk must be a positive number, but is {threshold!r}.")
+    if not (isinstance(omega, (int, float, np.floating)) and np.isfinite(omega)):
+        raise ValueError(f"omega of jaxqc.integrals.jk must be a finite number (1/Bohr), but is {omega!r}.")
+    stack = density if density.ndim == 3 else density[None]
+    shells = ShellList.from_molecule(mol)
+
+    def build(w: float):
+        return _jk(
+            shells,
+            stack,
+            cart=mol.cart,
+            coulomb=bool(coulomb),
+            exchange=bool(exchange),
+            omega=float(w),
+            threshold=float(threshold),
+        )
+
+    j, k = build(max(omega, 0.0))
+    if omega < 0:  # the complement of the long-range part
+        long_j, long_k = build(-omega)
+        j, k = j - long_j, k - long_k
+    if density.ndim == 2:
+        return j[0] if coulomb else None, k[0] if exchange else None
+    return j if coulomb else None, k if exchange else None
+
+
+def eri(mol: Molecule, *, omega: float = 0.0) -> jax.Array:
+    r"""All electron-repulsion integrals $(ij|kl)$ in chemists' notation.
+
+    $(ij|kl) = \int \chi_i(1) \chi_j(1) r_{12}^{-1} \chi_k(2) \chi_l(2)$. Needs 8 nao⁴ bytes: for small molecules.
+
+    **Arguments:**
+
+    - `mol`: the molecule.
+    - `omega`: as in `jk`; 1/Bohr.
+
+    **Returns:** shape `(nao, nao, nao, nao)`, Hartree.
+
+    **Raises:** `ValueError` when the tensor would exceed 8 GB.
+
+    **Example:**
+
+        eri = jaxqc.integrals.eri(jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g"))
+    """
+    if mol.nao**4 * 8 > 8e9:
+        raise ValueError(
+            f"jaxqc.integrals.eri would make a tensor of {mol.nao**4 * 8 / 1e9:.0f} GB for {mol.nao} functions; "
+            "use jaxqc.integrals.jk, which never stores integrals."
+        )
+    shells = ShellList.from_molecule(mol)
+
+    def build(w: float) -> jax.Array:
+        out = contract("eri", (shells,) * 4, jnp.zeros((0, 0, 0)), float(w), 1e-16)
+        if not mol.cart:
+            for axis in range(4):
+                out = cartesian_to_spherical(shells.ls)(out, axis)
+        return out
+
+    return build(0.0) - build(-omega) if omega < 0 else build(omega)
+
+
+def _checked_density(mol: Molecule, density: jax.Array) -> jax.Array:
+    density = jnp.asarray(density, jnp.float64)
+    if density.ndim not in (2, 3) or density.shape[-2:] != (mol.nao, mol.nao):
+        raise ValueError(
+            f"The density of jaxqc.integrals.jk has shape {density.shape}, but must be ({mol.nao}, {mol.nao}) "
+            f"or (n, {mol.nao}, {mol.nao}) for this molecule and basis."
+        )
+    return density
