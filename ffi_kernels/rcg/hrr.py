@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from .cartesian import Component, components, pair_components, raised, spherical_matrix
+from .cartesian import Component, components, ncart, nsph, pair_components, raised, spherical_matrix
 
 
 class Term(NamedTuple):
@@ -132,6 +132,12 @@ def _recurrence_axes(la: int, lb: int) -> dict[Pair, int]:
     return axes
 
 
+def _bra_index_first(la: int, lb: int) -> bool:
+    """Whether transforming a before b costs fewer instructions than b before a."""
+    work = {l: sum(bool(c) for row in spherical_matrix(l) for c in row) for l in (la, lb)}
+    return ncart(lb) * work[la] + nsph(la) * work[lb] < ncart(la) * work[lb] + nsph(lb) * work[la]
+
+
 def hrr_graph(la: int, lb: int, mask: tuple[int, int] = (1, 1), fused: bool = True) -> LinearGraph:
     """The map (e0| -> (ab| of one side; outputs (a, b) with b fastest.
 
@@ -177,11 +183,15 @@ def hrr_graph(la: int, lb: int, mask: tuple[int, int] = (1, 1), fused: bool = Tr
         for a in ca:
             for b in cb:
                 node(a, b)
-    rows = []
-    for a in ca:
-        row = [node(a, b) for b in cb]
-        rows.append(transformed(tb, row) if tb else row)
-    if ta:
-        columns = [transformed(ta, column) for column in zip(*rows, strict=True)]
-        rows = list(zip(*columns, strict=True))
+    if _bra_index_first(la, lb) and ta and tb:
+        columns = [transformed(ta, [node(a, b) for a in ca]) for b in cb]
+        rows = [transformed(tb, row) for row in zip(*columns, strict=True)]
+    else:
+        rows = []
+        for a in ca:
+            row = [node(a, b) for b in cb]
+            rows.append(transformed(tb, row) if tb else row)
+        if ta:
+            columns = [transformed(ta, column) for column in zip(*rows, strict=True)]
+            rows = list(zip(*columns, strict=True))
     return LinearGraph(tuple(terms), inputs, tuple(k for row in rows for k in row))
