@@ -39,7 +39,7 @@ def is_known(name: str) -> bool:
     plain, _ = _split(name)
     if plain in _aliases():
         return True
-    if re.match(r"(6311?|321|431)\+{0,2}g?\(", plain):
+    if re.fullmatch(r"(6311?|321|431)\+{0,2}g\((\d?[pdfg])+(,(\d?[pdfg])+)?\)", plain):
         return plain[: plain.find("(")] in library.ALIAS
     return _exchange_name(name) is not None
 
@@ -92,9 +92,12 @@ def load(name: str, symbol: str, number: int, ghost: bool = False) -> list:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             shells = library.load(full, symbol)
-    except Exception as error:
+    except Exception:
         if "@" in name:
-            raise ValueError(f"Cannot truncate the basis set {name!r} for {symbol}: {error}") from None
+            raise ValueError(
+                f"Cannot truncate the basis set {name!r} for {symbol}: after '@' there must be counts such as "
+                "'3s2p1d', no higher than those of the full set."
+            ) from None
         raise ValueError(f"The basis set {name!r} has no functions for {symbol}.") from None
     if not shells:
         raise ValueError(f"The basis set {name!r} has no functions for {symbol}.")

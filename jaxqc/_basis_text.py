@@ -119,7 +119,9 @@ def _numbers(line):
     words = line.split()
     for word in words:
         if not _NUMBER.fullmatch(word):
-            raise ValueError(f"{shorten(word)} in the line {shorten(line)} of the basis set text is not a number.")
+            raise ValueError(
+                f"The word {shorten(word)} in the line {shorten(line)} of the basis set text is not a number."
+            )
     return [float(re.sub("[Dd]", "e", word)) for word in words]
 
 

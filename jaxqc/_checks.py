@@ -1,6 +1,5 @@
 """Checks of what a user hands in, made before anything is traced; each error is a sentence."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -8,6 +7,12 @@ from jax.core import Tracer
 from jaxqc.elements import shorten
 
 CLOSEST = 1e-5  # Bohr; two nuclei closer than this are at the same place
+
+
+def has_tracer(rows) -> bool:
+    """Whether any number in a list of rows is traced."""
+    rows = rows if isinstance(rows, list | tuple) else ()
+    return any(isinstance(x, Tracer) for row in rows for x in (row if isinstance(row, list | tuple) else (row,)))
 
 
 def check_coords(coords, natm: int, name: str):
@@ -25,7 +30,7 @@ def check_coords(coords, natm: int, name: str):
     expected = f"must be an array of {natm} rows and 3 columns (x, y, z)"
     traced = isinstance(coords, Tracer)
     if not traced:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(coords)):
+        if has_tracer(coords):
             coords, traced = jnp.asarray(coords), True
         else:
             try:

@@ -148,10 +148,10 @@ def _checked_block(l: int, table: np.ndarray, where: str) -> Block:
                 f"from {low:g} to {high:g} Bohr^-2."
             )
     table = table[(table[:, 1:] != 0).any(axis=1)]
-    # Descending rows: the order in which PySCF hands primitives to its integral library.
-    table = np.array(sorted(table.tolist(), reverse=True)).reshape(len(table), -1)
     if len(table) == 0 or (table[:, 1:] == 0).all(axis=0).any():
         raise ValueError(f"A contraction (l = {l}) of the basis set of {where} has only zero coefficients.")
+    # Falling rows: the order in which PySCF hands primitives to its integral library.
+    table = np.array(sorted(table.tolist(), reverse=True))
     _check_norms(l, table[:, 0], table[:, 1:].T, where)
     columns = tuple(tuple(column) for column in table[:, 1:].T.tolist())
     return Block(l, tuple(table[:, 0].tolist()), columns)
@@ -216,7 +216,7 @@ def _candidates(label):
     text = _without_prefix(label)
     prefix = label.text[: len(label.text) - len(text)]
     if label.symbol == "X":
-        return [label.text, "GHOST" if label.text.startswith("GHOST") else "X", "default"]
+        return [label.text, "Ghost" if label.text.startswith("Ghost") else "X", "default"]
     return [label.text, prefix + label.symbol, text, label.symbol, "default"]
 
 
@@ -238,16 +238,20 @@ def _shells(entry, label, strict):
             "Argument basis must be a name such as 'def2-svp', a text in the NWChem or Gaussian94 format, a list of "
             f"shells or a dict of these, but for the atom {label.text} it is {shorten(entry)}."
         )
-    mixed = any(isinstance(item, str | Path) for item in entry)
-    nested = bool(len(entry)) and all(
-        isinstance(item, Sequence) and len(item) and isinstance(item[0], Sequence) for item in entry
-    )
-    if not mixed and not nested:
-        return list(entry)
     shells = []
     for item in entry:
-        shells.extend(_shells(item, label, strict) if isinstance(item, str | Path) else item)
+        nested = isinstance(item, Sequence) and not isinstance(item, str) and len(item) and _is_row(item[0])
+        if isinstance(item, str | Path):
+            shells.extend(_named_or_text(item, label, strict))
+        elif nested:
+            shells.extend(item)
+        else:
+            shells.append(item)
     return shells
+
+
+def _is_row(item):
+    return isinstance(item, Sequence | np.ndarray) and not isinstance(item, str)
 
 
 def _named_or_text(entry, label, strict):

@@ -109,7 +109,7 @@ def parse_label(label) -> Label:
         return Label(symbol + match[2], symbol, NUMBERS[symbol.upper()], symbol == "X")
     match = re.fullmatch(r"(GHOST|X)(?:[^A-Z\s]?([A-Z]+))?([^A-Z\s]*)", label.strip().upper())
     if match and match[2] is None:
-        return Label(match[1] + match[3], "X", 0, True)
+        return Label({"GHOST": "Ghost", "X": "X"}[match[1]] + match[3], "X", 0, True)
     if match and match[2] in NUMBERS and match[2] != "X":
         symbol = ELEMENTS[NUMBERS[match[2]]]
         return Label(f"{match[1]}-{symbol}{match[3]}", symbol, NUMBERS[match[2]], True)
@@ -127,7 +127,7 @@ def _unknown_element(label):
         close = difflib.get_close_matches(lower.capitalize(), ELEMENTS[1:], n=3, cutoff=0.6)
         hint = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
     return (
-        f"{shorten(word)} is not an element symbol; give one such as 'O', with an optional numeric suffix "
+        f"The word {shorten(word)} is not an element symbol; give one such as 'O', with an optional numeric suffix "
         f"('O1', 'O@2') or ghost prefix ('GHOST-O').{hint}"
     )
 

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from jaxqc._checks import check_coords
+from jaxqc._checks import check_coords, has_tracer
 from jaxqc.elements import BOHR, Label, length_in_bohr, parse_label, shorten
 
 if TYPE_CHECKING:
@@ -182,7 +180,7 @@ def from_qcschema(data: Mapping, basis, *, cart: bool = False) -> "Molecule":
         )
     charge, multiplicity = (data.get(key, default) for key, default in _QCSCHEMA_DEFAULTS.items())
     for name, value in (("molecular_charge", charge), ("molecular_multiplicity", multiplicity)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
             raise ValueError(f"{name!r} of the QCSchema Molecule must be a whole number, but it is {shorten(value)}.")
     geometry = geometry.reshape(-1, 3)
     return Molecule((symbols, geometry), basis, charge=int(charge), spin=int(multiplicity) - 1, unit="bohr", cart=cart)
@@ -220,11 +218,11 @@ def _from_text(text):
     if len(words) > 3 and all(_NUMBER.fullmatch(word) for word in words[1:4]):
         return _from_lines([text])
     try:
-        if Path(text).exists():
-            return parse_xyz(_read(Path(text)))
-    except (OSError, ValueError) as error:
-        if "geometry" in str(error) or "Argument" in str(error):
-            raise
+        exists = Path(text).exists()
+    except (OSError, ValueError):  # too long a name, or a zero byte
+        exists = False
+    if exists:
+        return parse_xyz(_read(Path(text)))
     raise FileNotFoundError(f"There is no geometry file {shorten(text)}. Argument atoms must be {_FORMS}.")
 
 
@@ -272,7 +270,7 @@ def _from_list(atoms):
         labels.append(parse_label(atom[0]))
         rows.append(atom[1] if len(atom) == 2 else list(atom[1:]))
         _check_row(rows[-1], atom)
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(rows)):
+    if has_tracer(rows):
         rows = jnp.stack([jnp.stack([jnp.asarray(x, dtype=jnp.float64) for x in row]) for row in rows])
     return labels, check_coords(rows, len(labels), "Argument atoms")
 
