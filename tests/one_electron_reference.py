@@ -1,4 +1,4 @@
-"""One-electron integrals over Cartesian primitives in 60-digit arithmetic: slow, plain formulas to test the kernels against."""
+"""One-electron integrals over Cartesian primitives in 60-digit arithmetic: slow, plain formulas to test against."""
 
 from decimal import Decimal, getcontext
 from functools import cache

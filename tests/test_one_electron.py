@@ -31,7 +31,7 @@ def contracted(max_l, exponents):
 
 
 def assert_matrices_agree(mole, tolerance=1e-12):
-    """|difference| <= tolerance max(1, sqrt(X_ii X_jj)): absolute, but for elements of tight functions, which are large."""
+    """|difference| <= tolerance max(1, sqrt(X_ii X_jj)): absolute, but for the large elements of tight functions."""
     mol = jaxqc.Molecule.from_pyscf(mole)
     for name, (function, intor) in OPERATORS.items():
         expected = mole.intor(intor)
@@ -152,7 +152,8 @@ def test_nuclear_field_and_field_gradient_operators():
     for axis in range(3):
         weights = jnp.asarray(np.eye(3)[[axis]])
         got = integrals("nuclear", 1, shells, None, jnp.asarray(point)[None], weights)
-        near, far = potential(unit[axis]) - potential(-unit[axis]), potential(2 * unit[axis]) - potential(-2 * unit[axis])
+        step = unit[axis]
+        near, far = potential(step) - potential(-step), potential(2 * step) - potential(-2 * step)
         np.testing.assert_allclose(np.asarray(got), (8 * near - far) / (12 * h), rtol=0, atol=1e-8)
     xy = integrals("nuclear", 2, shells, None, jnp.asarray(point)[None], jnp.asarray([[0.0, 1.0, 0, 0, 0, 0]]))
     step = unit[0], unit[1]

@@ -175,7 +175,7 @@ def test_a_coordinate_gradient_computes_coordinate_derivatives_only():
     mol = fluoride()
     gradient = jax.grad(lambda x: jnp.sum(nuclear(mol.with_coords(x))))
     counts = count_integrals(jax.make_jaxpr(gradient)(mol.coords).jaxpr)
-    # The matrix over derivative shells, and the transposed operator of first order: nothing for exponents or coefficients.
+    # The matrix over derivative shells, and the transposed operator of first order: nothing else.
     assert counts[("weights", 1)] == 1
     assert counts[("nuclear", 0)] <= 2
     assert set(counts) == {("nuclear", 0), ("weights", 1)}

@@ -1,4 +1,4 @@
-"""Primitive integrals against 60-digit arithmetic where double-precision codes lose digits: tight beside diffuse, far apart."""
+"""Primitive integrals against 60-digit arithmetic, tight beside diffuse and far apart, where libcint loses digits."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,8 +1,9 @@
-// The Boys function F_m(T) = int_0^1 t^(2m) exp(-T t^2) dt, to about 1e-15 relative for m <= kBoysMaxOrder and any T >= 0.
+// The Boys function F_m(T) = int_0^1 t^(2m) exp(-T t^2) dt, to about 1e-15 relative for m <= kBoysMaxOrder
+// and any T >= 0.
 //
 // T < kBoysRange: the highest order wanted comes from a ten-term Taylor series about the nearest point of a table with
-// step 1/8 (d/dT F_m = -F_{m+1}), lower orders from the downward recursion F_m = (2T F_{m+1} + exp(-T)) / (2m+1), whose terms are
-// all positive. T >= kBoysRange: F_0 = sqrt(pi/T)/2, higher orders from the upward recursion, in which exp(-T) is
+// step 1/8 (d/dT F_m = -F_{m+1}), lower orders from the downward recursion
+// F_m = (2T F_{m+1} + exp(-T)) / (2m+1), whose terms are all positive. T >= kBoysRange: F_0 = sqrt(pi/T)/2, higher orders from the upward recursion, in which exp(-T) is
 // already so small beside (2m+1) F_m that nothing cancels.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-namespace jaxqc {
+namespace jaxqc::one_electron {
 
 constexpr int kBoysMaxOrder = 40;
 constexpr int kBoysTerms = 10;  // (1/16)^10 / 10! is below 1e-18
@@ -90,4 +91,4 @@ inline void boys(const double* table, int order, double t, double* values) {
   }
 }
 
-}  // namespace jaxqc
+}  // namespace jaxqc::one_electron

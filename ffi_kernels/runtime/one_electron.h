@@ -3,18 +3,16 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "boys.h"
+#include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 
-namespace jaxqc {
+namespace jaxqc::one_electron {
 
 constexpr int cartesian_size(int l) { return (l + 1) * (l + 2) / 2; }
 
@@ -29,13 +27,6 @@ constexpr int hermite_size(int degree) { return (degree + 1) * (degree + 2) * (d
 constexpr int hermite_index(int t, int u, int v) {
   return hermite_size(t + u + v - 1) + (u + v) * (u + v + 1) / 2 + v;
 }
-
-// How R_{tuv} follows from two lower ones: R(n)_{i} = X_axis R(n+1)_{first} + factor R(n+1)_{second}.
-struct HermiteStep {
-  int axis, first, second;
-  double factor;
-};
-const std::vector<HermiteStep>& hermite_steps();
 
 // Contracted shells in the flat format that all handlers share. `coefficients` has normalisation multiplied in.
 struct Shells {
@@ -98,30 +89,31 @@ void hermite_coefficients(int la, int lb, double p, double pa, double pb, double
 void hermite_to_cartesian(int la, int lb, const double* e, const double* h, double* scratch, double* block);
 void cartesian_to_hermite(int la, int lb, const double* e, const double* block, double* scratch, double* h);
 
-// Runs body(0) ... body(count - 1) on XLA's threads and on the calling one. The caller takes part and waits only for
-// iterations that have begun, so a busy pool slows it down but cannot stop it.
+// Runs body(0) ... body(count - 1) on XLA's threads and on the calling one.
 template <typename Body>
-void parallel_for(xla::ffi::ThreadPool pool, int count, const Body& body) {
-  struct State {
-    std::atomic<int> next{0};
-    int finished = 0;
-    std::mutex mutex;
-    std::condition_variable all_finished;
-  };
-  auto state = std::make_shared<State>();
-  const Body* work = &body;  // alive as long as an iteration is running: the caller waits for them all
-  auto loop = [state, work, count] {
-    int done = 0;
-    for (int i = state->next++; i < count; i = state->next++, ++done) (*work)(i);
-    std::lock_guard<std::mutex> lock(state->mutex);
-    state->finished += done;
-    if (state->finished == count) state->all_finished.notify_all();
-  };
-  const int helpers = static_cast<int>(std::min<int64_t>(pool.num_threads(), count)) - 1;
-  for (int i = 0; i < helpers; ++i) pool.Schedule(decltype(loop)(loop));
-  loop();
-  std::unique_lock<std::mutex> lock(state->mutex);
-  state->all_finished.wait(lock, [&] { return state->finished == count; });
+void for_each_row(xla::ffi::ThreadPool& pool, int count, const Body& body) {
+  parallel_for(count, [&body](int row, int) { body(row); }, [&pool](auto helper) { pool.Schedule(std::move(helper)); });
 }
 
-}  // namespace jaxqc
+template <typename Visitor>
+void for_each_component(int l, Visitor&& visit) {
+  for (int x = l; x >= 0; --x) {
+    for (int y = l - x; y >= 0; --y) visit(cartesian_index(x, y, l - x - y), x, y, l - x - y);
+  }
+}
+
+// Writes a block of two shells into the matrix out[sa.nao][sb.nao], and its transpose where both lists are the same.
+void store_block(const Shells& sa, int ia, const Shells& sb, int ib, bool symmetric, const double* block, double* out);
+
+}  // namespace jaxqc::one_electron
+
+// The operands and attributes that all handlers over two shell lists share.
+#define JAXQC_SHELL_LIST        \
+  Arg<xla::ffi::Buffer<xla::ffi::F64>>().Arg<xla::ffi::Buffer<xla::ffi::F64>>().Arg<xla::ffi::Buffer<xla::ffi::F64>>()
+#define JAXQC_TWO_LISTS xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>().JAXQC_SHELL_LIST.JAXQC_SHELL_LIST
+#define JAXQC_LIST_ATTRIBUTES                        \
+  Ret<xla::ffi::Buffer<xla::ffi::F64>>()             \
+      .Attr<xla::ffi::Span<const int32_t>>("a_ls")   \
+      .Attr<xla::ffi::Span<const int32_t>>("a_nprims") \
+      .Attr<xla::ffi::Span<const int32_t>>("b_ls")   \
+      .Attr<xla::ffi::Span<const int32_t>>("b_nprims")

@@ -1,22 +1,23 @@
 r"""Derivatives of contracted shells are shells again: the rules that close every integral under differentiation.
 
-An integral is linear in each of its shells $\chi = x^a y^b z^c \sum_p c_p e^{-\alpha_p r^2}$, so its derivative with respect to
-a parameter of a shell is the same integral over $\partial\chi$:
+An integral is linear in each of its shells $\chi = x^a y^b z^c \sum_p c_p e^{-\alpha_p r^2}$, so its derivative with
+respect to a parameter of a shell is the same integral over $\partial\chi$:
 
-- centre: $\partial\chi/\partial A_x = \sum_p 2 \alpha_p c_p x^{a+1} \dots - a \sum_p c_p x^{a-1} \dots$: shells $l + 1$ with
-  coefficients $2 \alpha c$ and shells $l - 1$ with coefficients $c$;
+- centre: $\partial\chi/\partial A_x = \sum_p 2 \alpha_p c_p x^{a+1} \dots - a \sum_p c_p x^{a-1} \dots$: shells $l + 1$
+  with coefficients $2 \alpha c$ and shells $l - 1$ with coefficients $c$;
 - coefficient: $\partial\chi/\partial c_p$ is one primitive with coefficient 1;
-- exponent: $\partial\chi/\partial\alpha_p = -r^2 c_p \dots$: one primitive of $l + 2$ with coefficient $-c_p$, three of whose
-  components are added.
+- exponent: $\partial\chi/\partial\alpha_p = -r^2 c_p \dots$: one primitive of $l + 2$ with coefficient $-c_p$, three of
+  whose components are added.
 
 `shell_tangents` gives these shells with the linear maps between their functions and those of the original list:
 
     total = 0
     for tangent in shell_tangents(shells, dcenters, None, None):
-        total += tangent.contract(integral(tangent.shells, ...), axis)   # axis: functions of tangent.shells -> of shells
+        total += tangent.contract(integral(tangent.shells, ...), axis)
 
-The integral over `tangent.shells` does not depend on the tangents, and `contract` is linear in them, so JAX can transpose it.
-An operand that is itself indexed by the functions (a density) goes the other way: `tangent.expand(density, axis)`.
+where `contract` goes from the functions of `tangent.shells` along `axis` to those of `shells`. The integral over
+`tangent.shells` does not depend on the tangents, and `contract` is linear in them, so JAX can transpose it. An operand
+that is itself indexed by the functions (a density) goes the other way: `tangent.expand(density, axis)`.
 All functions are Cartesian.
 """
 
@@ -126,15 +127,15 @@ def squared_radius_map(ls: tuple[int, ...]) -> AxisMap:
 
 
 @functools.cache
-def _primitive_layout(ls: tuple[int, ...], nprims: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, AxisMap]:
-    """For the functions of `primitive_shells`: the primitive, the contracted function, and the map that adds them up."""
+def _primitive_layout(ls: tuple[int, ...], nprims: tuple[int, ...]) -> tuple[np.ndarray, AxisMap]:
+    """For the functions of `primitive_shells`: the primitive of each, and the map that adds them to contracted ones."""
     start = cartesian_offsets(ls)
     sizes = np.diff(start)
     shell_of = np.repeat(np.arange(len(ls)), nprims)
     primitive = np.repeat(np.arange(len(shell_of)), sizes[shell_of])
     function = np.concatenate([np.arange(start[k], start[k + 1]) for k in shell_of])
-    add = AxisMap.from_entries(function, np.arange(len(function)), np.ones(len(function)), int(start[-1]), len(function))
-    return primitive, function, add
+    total = len(function)
+    return primitive, AxisMap.from_entries(function, np.arange(total), np.ones(total), int(start[-1]), total)
 
 
 def _along(vector: jax.Array, ndim: int, axis: int) -> jax.Array:
@@ -144,7 +145,7 @@ def _along(vector: jax.Array, ndim: int, axis: int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class CenterTangent:
-    """A change of the centres of a shell list: `shells` is `center_shells(original)`, `tangent` has shape `(nshell, 3)`."""
+    """A change of the centres: `shells` is `center_shells` of the list, `tangent` has shape `(nshell, 3)`."""
 
     shells: ShellList
     original_ls: tuple[int, ...]
@@ -192,7 +193,7 @@ class PrimitiveTangent:
     def contract(self, array: jax.Array, axis: int) -> jax.Array:
         """From the functions of `shells` to those of the original list, along `axis`; linear in the tangent."""
         axis %= array.ndim
-        primitive, _, add = _primitive_layout(self.original_ls, self.original_nprims)
+        primitive, add = _primitive_layout(self.original_ls, self.original_nprims)
         if self.to_primitives is not None:
             array = self.to_primitives(array, axis)
         return add(array * _along(self.tangent[primitive], array.ndim, axis), axis)
@@ -200,7 +201,7 @@ class PrimitiveTangent:
     def expand(self, array: jax.Array, axis: int) -> jax.Array:
         """The transpose of `contract`: from the functions of the original list to those of `shells`, along `axis`."""
         axis %= array.ndim
-        primitive, _, add = _primitive_layout(self.original_ls, self.original_nprims)
+        primitive, add = _primitive_layout(self.original_ls, self.original_nprims)
         product = add.transpose(array, axis) * _along(self.tangent[primitive], array.ndim, axis)
         return product if self.to_primitives is None else self.to_primitives.transpose(product, axis)
 
@@ -231,7 +232,5 @@ def shell_tangents(
                 PrimitiveTangent(exponent_shells(shells), shells.ls, shells.nprims, to_primitives, exponents)
             )
         if coefficients is not None:
-            tangents.append(
-                PrimitiveTangent(primitive_shells(shells), shells.ls, shells.nprims, None, coefficients)
-            )
+            tangents.append(PrimitiveTangent(primitive_shells(shells), shells.ls, shells.nprims, None, coefficients))
     return tangents

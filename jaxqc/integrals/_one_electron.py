@@ -1,17 +1,16 @@
 r"""One-electron integrals as one JAX primitive, closed under differentiation.
 
-The primitive takes two shell lists $A$, $B$ (or one list for both) and the parameters of an operator:
+The primitive takes two shell lists $A$, $B$ (or one list for both) and the parameters of an operator, and gives
 
-| kind        | operator parameters                | value                                                              | shape              |
-|-------------|------------------------------------|--------------------------------------------------------------------|--------------------|
-| `multipole` | origin                             | $(a \vert (x-O_x)^i (y-O_y)^j (z-O_z)^k \vert b)$, $i+j+k=$ order   | `(ncomp, nA, nB)`  |
-| `kinetic`   |                                    | $(a \vert -\nabla^2/2 \vert b)$                                     | `(nA, nB)`         |
-| `nuclear`   | points $C$, weights $w$            | $\sum_{Cn} w_{Cn} (a\vert \partial_C^n \vert r-C\vert^{-1} \vert b)$ | `(nA, nB)`         |
-| `weights`   | points $C$, matrix $G$             | $\sum_{ab} G_{ab} (a\vert \partial_C^n \vert r-C\vert^{-1} \vert b)$ | `(npoint, ncomp)`  |
+- `multipole` (origin $O$): $(a | (x-O_x)^i (y-O_y)^j (z-O_z)^k | b)$, $i + j + k$ = order; shape `(ncomp, nA, nB)`;
+- `kinetic` (no parameters): $(a | -\nabla^2/2 | b)$; shape `(nA, nB)`;
+- `nuclear` (points $C$, weights $w$): $\sum_{Cn} w_{Cn} (a | \partial_C^n |r-C|^{-1} | b)$; shape `(nA, nB)`;
+- `weights` (points $C$, matrix $G$): $\sum_{ab} G_{ab} (a | \partial_C^n |r-C|^{-1} | b)$; shape `(npoint, ncomp)`;
 
 with $n$ running over the `ncomp` Cartesian components of a static order. All functions are Cartesian.
-Derivatives with respect to shells use derivative shells (`_derivative_shells`), with respect to the points the next order
-of the same operator; `nuclear` and `weights` are each other's transposes. So every derivative is made of the same four kinds.
+Derivatives with respect to shells use derivative shells (`_derivative_shells`), with respect to the points the next
+order of the same operator; `nuclear` and `weights` are each other's transposes. So every derivative is made of the same
+four kinds.
 """
 
 import functools
@@ -20,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -47,9 +47,7 @@ _primitive = Primitive("jaxqc_one_electron")
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # ls, nprims
 
 
-def integrals(
-    kind: str, order: int, first: ShellList, second: ShellList | None, *parameters: jax.Array
-) -> jax.Array:
+def integrals(kind: str, order: int, first: ShellList, second: ShellList | None, *parameters: jax.Array) -> jax.Array:
     """Integrals of one kind and order over two shell lists; `second` None means the first list again.
 
     **Arguments:** see the table of the module; `parameters` are the operator's.
@@ -123,7 +121,7 @@ def _impl(*operands, **parameters):
 
 @_primitive.def_abstract_eval
 def _abstract(*operands, kind, order, first, second):
-    return jax.core.ShapedArray(_shape(operands, kind, order, first, second), jnp.float64)
+    return ShapedArray(_shape(operands, kind, order, first, second), jnp.float64)
 
 
 mlir.register_lowering(_primitive, mlir.lower_fun(_call, multiple_results=False))
@@ -213,7 +211,7 @@ def _jvp(primals, tangents, *, kind, order, first, second):
         *_operator_terms(kind, order, a, b, parameters, operator_changes),
     ]
     if not terms:
-        return value, ad.Zero.from_primal_value(value)
+        return value, ad.Zero(ShapedArray(value.shape, value.dtype))
     return value, functools.reduce(jnp.add, terms)
 
 

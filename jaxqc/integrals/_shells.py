@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxqc.molecule import Molecule
 
-# s and p functions carry the factor of their spherical harmonic; from d on it is in the spherical transformation (libcint).
+# s and p functions carry the factor of their spherical harmonic; from d on it is in the spherical transformation
+# (libcint's convention).
 _ANGULAR_FACTOR = (0.282094791773878143, 0.488602511902919921)
 
 
@@ -226,10 +227,10 @@ class ShellList:
         return cls(ls, nprims, mol.coords[atom_of], exponents, coefficients)
 
 
-def _radial_integral(l: jax.Array, exponent: jax.Array) -> jax.Array:
+def _radial_integral(l: np.ndarray, exponent: jax.Array) -> jax.Array:
     """int_0^inf r^(2l+2) exp(-exponent r^2) dr = Gamma(l + 3/2) / (2 exponent^(l + 3/2))."""
     gamma = np.array([math.gamma(k + 1.5) / 2 for k in range(int(np.max(l)) + 1)])
-    return jnp.asarray(gamma[np.asarray(l)]) * exponent ** jnp.asarray(-(np.asarray(l) + 1.5))
+    return jnp.asarray(gamma[l]) * exponent ** jnp.asarray(-(l + 1.5))
 
 
 def _normalised(ls: tuple[int, ...], nprims: tuple[int, ...], exponents: jax.Array, raw: jax.Array) -> jax.Array:

@@ -1,9 +1,10 @@
 """Matrices of one-electron operators over the basis functions of a molecule."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from jaxqc.integrals._one_electron import integrals
 from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
@@ -68,8 +69,8 @@ def kinetic(mol: Molecule) -> jax.Array:
 
     - `mol`: a `jaxqc.Molecule`.
 
-    **Returns:** shape `(nao, nao)`, Hartree, symmetric; PySCF's `int1e_kin`. Differentiable with respect to the coordinates,
-    exponents and coefficients of `mol`, to any order.
+    **Returns:** shape `(nao, nao)`, Hartree, symmetric; PySCF's `int1e_kin`. Differentiable with respect to the
+    coordinates, exponents and coefficients of `mol`, to any order.
 
     ```python
     mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
@@ -82,14 +83,15 @@ def kinetic(mol: Molecule) -> jax.Array:
 def nuclear(mol: Molecule) -> jax.Array:
     r"""Attraction to the nuclei, $V_{ij} = -\sum_C Z_C \int \chi_i(r) |r - R_C|^{-1} \chi_j(r) dr$.
 
-    McMurchie and Davidson, J. Comput. Phys. 26, 218 (1978), doi:10.1016/0021-9991(78)90092-X. Ghost atoms have no charge.
+    McMurchie and Davidson, J. Comput. Phys. 26, 218 (1978), doi:10.1016/0021-9991(78)90092-X.
+    Ghost atoms have no charge.
 
     **Arguments:**
 
     - `mol`: a `jaxqc.Molecule`.
 
-    **Returns:** shape `(nao, nao)`, Hartree, symmetric; PySCF's `int1e_nuc`. Differentiable with respect to the coordinates,
-    exponents and coefficients of `mol`, to any order.
+    **Returns:** shape `(nao, nao)`, Hartree, symmetric; PySCF's `int1e_nuc`. Differentiable with respect to the
+    coordinates, exponents and coefficients of `mol`, to any order.
 
     ```python
     mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
@@ -99,16 +101,16 @@ def nuclear(mol: Molecule) -> jax.Array:
     return _nuclear(mol)
 
 
-def dipole(mol: Molecule, origin: ArrayLike = (0.0, 0.0, 0.0)) -> jax.Array:
-    r"""Dipole matrices $D^x_{ij} = \int \chi_i(r) (r - O)_x \chi_j(r) dr$, for the position only: without the electron's charge.
+def dipole(mol: Molecule, origin: jax.Array | Sequence[float] = (0.0, 0.0, 0.0)) -> jax.Array:
+    r"""Dipole matrices $D^x_{ij} = \int \chi_i(r) (r - O)_x \chi_j(r) dr$, without the electron's charge of -1.
 
     **Arguments:**
 
     - `mol`: a `jaxqc.Molecule`.
     - `origin`: the point $O$, shape `(3,)`, Bohr.
 
-    **Returns:** shape `(3, nao, nao)`, Bohr, symmetric in the last two axes; PySCF's `int1e_r`. Differentiable with respect to
-    the coordinates, exponents and coefficients of `mol` and the origin, to any order.
+    **Returns:** shape `(3, nao, nao)`, Bohr, symmetric in the last two axes; PySCF's `int1e_r`. Differentiable with
+    respect to the coordinates, exponents and coefficients of `mol` and the origin, to any order.
 
     **Raises:** `ValueError` when `origin` is not three numbers.
 
