@@ -195,8 +195,7 @@ def _table(basis, labels):
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Argument basis has the key {shorten(key)}. {error}") from None
             name = label.text
-            suffixed = name.replace(label.symbol, "", 1).replace("GHOST-", "").replace("X-", "")
-            if suffixed and not label.ghost and name not in texts:
+            if name != label.symbol and not label.ghost and name not in texts:
                 raise ValueError(
                     f"Argument basis has an entry for the atom {name!r}, but no atom has this label; "
                     f"the labels are {', '.join(sorted({la.text for la in labels}))}."

@@ -53,11 +53,21 @@ class Structure:
         return (self.labels, self.charge, self.spin, self.cart, self.shells, self.blocks)
 
     @cached_property
+    def ao_loc(self):
+        sizes = [(s.l + 1) * (s.l + 2) // 2 if self.cart else 2 * s.l + 1 for s in self.shells]
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=int)])
+        offsets.setflags(write=False)
+        return offsets
+
+    @cached_property
     def _hash(self):
         return hash(self.key)
 
     def __hash__(self):
         return self._hash
+
+    def __reduce__(self):  # without the cached hash, which differs between processes
+        return Structure, (self.labels, self.charge, self.spin, self.cart, self.shells, self.blocks, self.basis)
 
     def __eq__(self, other):
         return self is other or (isinstance(other, Structure) and hash(self) == hash(other) and self.key == other.key)
@@ -260,8 +270,7 @@ class Molecule:
     @property
     def ao_loc(self) -> np.ndarray:
         """(nshell + 1,) index of the first atomic orbital of each shell, and their number."""
-        sizes = [(s.l + 1) * (s.l + 2) // 2 if self.cart else 2 * s.l + 1 for s in self.shells]
-        return np.concatenate([[0], np.cumsum(sizes, dtype=int)])
+        return self.structure.ao_loc
 
     @property
     def nao(self) -> int:
@@ -293,15 +302,15 @@ class Molecule:
     def ao_labels(self) -> list[str]:
         """Returns a name for each atomic orbital, as PySCF's `Mole.ao_labels`: `"0 O 2px"`."""
         counts: dict[tuple[int, int], int] = {}
-        names = []
+        names, labels = [], self.labels
         for shell in self.shells:
             counts[shell.atom, shell.l] = counts.get((shell.atom, shell.l), shell.l) + 1
             level = f"{counts[shell.atom, shell.l]}{_ANGULAR[shell.l]}"
             for component in _components(shell.l, self.cart):
                 if self.cart:
-                    names.append(f"{shell.atom}{self.labels[shell.atom]:>3s} {level}{component:<4s}")
+                    names.append(f"{shell.atom}{labels[shell.atom]:>3s} {level}{component:<4s}")
                 else:
-                    names.append(f"{shell.atom} {self.labels[shell.atom]} {level}{component:<4s}")
+                    names.append(f"{shell.atom} {labels[shell.atom]} {level}{component:<4s}")
         return names
 
     def energy_nuc(self) -> jax.Array:

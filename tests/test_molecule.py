@@ -1,6 +1,8 @@
 """The molecule against PySCF, under JAX transformations, and as an object people handle."""
 
 import pickle
+import subprocess
+import sys
 from itertools import combinations
 
 import jax
@@ -293,6 +295,16 @@ def test_molecule_is_frozen_and_pickles():
     assert jax.tree.structure(again) == jax.tree.structure(mol) and repr(again) == repr(mol)
     assert isinstance(again.coords, jax.Array)
     np.testing.assert_array_equal(again.coords, mol.coords)
+
+
+def test_a_molecule_pickled_by_another_process_is_the_same():
+    code = (
+        f"import pickle, jaxqc; m = jaxqc.Molecule({WATER!r}, 'sto-3g');"
+        "hash(m.structure); m.nao; print(pickle.dumps(m).hex())"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    other = pickle.loads(bytes.fromhex(output.strip()))
+    assert jax.tree.structure(other) == jax.tree.structure(Molecule(WATER, "sto-3g"))
 
 
 def test_representations():
