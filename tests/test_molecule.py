@@ -315,6 +315,20 @@ def test_representations():
     assert "<td>H2O</td>" in table and "10 (5 alpha, 5 beta)" in table
 
 
+def test_notebook_view_has_a_model_where_py3dmol_is_installed():
+    pytest.importorskip("py3Dmol", reason="py3Dmol is not installed")
+    view = Molecule(WATER, "sto-3g")._repr_html_()
+    assert view.startswith("<table>") and "addModel" in view and "H 0.930000 0.000000 -0.240000" in view
+
+
+def test_pyscf_is_imported_only_when_it_is_needed():
+    code = (
+        "import sys, jaxqc; jaxqc.Molecule('He 0 0 0', [[0, [1.0, 1.0]]]).energy_nuc();"
+        "assert not any(name.startswith('pyscf') for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_components_of_high_functions_have_pyscf_labels():
     basis = [[l, [1.0, 1.0]] for l in range(7)]
     for cart in (False, True):
