@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from itertools import combinations
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from pyscf import gto
 
 from jaxqc import Molecule
 
+ROOT = Path(__file__).parent.parent
 WATER = "O 0.1 0 0; H 0 0 0.96; H 0.93 0 -0.24"
 STRETCHED = "P 0 0.2 0; S 0 0 1.9; Cl 1.9 0 -0.24; Li 0 2.5 0.3; H 1 -1 0.1"  # three rows
 
@@ -302,7 +304,7 @@ def test_a_molecule_pickled_by_another_process_is_the_same():
         f"import pickle, jaxqc; m = jaxqc.Molecule({WATER!r}, 'sto-3g');"
         "hash(m.structure); m.nao; print(pickle.dumps(m).hex())"
     )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT).stdout
     other = pickle.loads(bytes.fromhex(output.strip()))
     assert jax.tree.structure(other) == jax.tree.structure(Molecule(WATER, "sto-3g"))
 
@@ -326,7 +328,7 @@ def test_pyscf_is_imported_only_when_it_is_needed():
         "import sys, jaxqc; jaxqc.Molecule('He 0 0 0', [[0, [1.0, 1.0]]]).energy_nuc();"
         "assert not any(name.startswith('pyscf') for name in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_components_of_high_functions_have_pyscf_labels():
