@@ -29,8 +29,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc.integrals._axis_map import AxisMap
 from jaxqc.integrals._shells import (
-    AxisMap,
     ShellList,
     cartesian_index,
     cartesian_offsets,

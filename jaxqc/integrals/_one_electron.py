@@ -23,10 +23,10 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from jaxqc.integrals._axis_map import AxisMap
 from jaxqc.integrals._derivative_shells import shell_tangents
 from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import (
-    AxisMap,
     ShellList,
     cartesian_index,
     cartesian_powers,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc.integrals._axis_map import AxisMap
 from jaxqc.molecule import Molecule
 
 # s and p functions carry the factor of their spherical harmonic; from d on it is in the spherical transformation
@@ -30,65 +31,6 @@ def cartesian_index(powers: tuple[int, int, int]) -> int:
     """The place of x^lx y^ly z^lz in its shell."""
     _, ly, lz = powers
     return (ly + lz) * (ly + lz + 1) // 2 + lz
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class AxisMap:
-    r"""A constant sparse linear map along one axis of an array.
-
-    $y_i = \sum_t w_{ti} x_{k_{ti}}$. Entries that are not needed have weight 0.
-
-    **Arguments:**
-
-    - `indices`: the $k_{ti}$, integers, shape `(nterm, nout)`.
-    - `weights`: the $w_{ti}$, shape `(nterm, nout)`.
-    - `nin`: length of the axis the map acts on.
-    """
-
-    indices: np.ndarray
-    weights: np.ndarray
-    nin: int
-
-    @property
-    def nout(self) -> int:
-        """Length of the axis after the map."""
-        return self.indices.shape[1]
-
-    @classmethod
-    def from_entries(cls, out: np.ndarray, source: np.ndarray, weight: np.ndarray, nout: int, nin: int) -> "AxisMap":
-        """The map with $y_{out} += weight x_{source}$ for each entry."""
-        out, source, weight = np.asarray(out, int), np.asarray(source, int), np.asarray(weight, float)
-        order = np.argsort(out, kind="stable")
-        out, source, weight = out[order], source[order], weight[order]
-        counts = np.bincount(out, minlength=nout)
-        nterm = int(counts.max(initial=1))
-        term = np.arange(len(out)) - np.repeat(np.cumsum(counts) - counts, counts)
-        indices = np.zeros((nterm, nout), np.int32)
-        weights = np.zeros((nterm, nout))
-        indices[term, out] = source
-        weights[term, out] = weight
-        return cls(indices, weights, nin)
-
-    @functools.cached_property
-    def transpose(self) -> "AxisMap":
-        """The transposed map."""
-        term, out = np.nonzero(self.weights)
-        source = self.indices[term, out]
-        return AxisMap.from_entries(source, out, self.weights[term, out], self.nin, self.nout)
-
-    def __call__(self, array: jax.Array, axis: int) -> jax.Array:
-        """Applies the map along `axis`, of length `nin`, which gets the length `nout`."""
-        axis %= array.ndim
-        before = (slice(None),) * axis
-        shape = (1,) * axis + (-1,) + (1,) * (array.ndim - axis - 1)
-        total = None
-        for indices, weights in zip(self.indices, self.weights, strict=True):
-            term = array.at[(*before, indices)].get(mode="promise_in_bounds")
-            if not np.all(weights == 1):
-                term = term * jnp.asarray(weights.reshape(shape), array.dtype)
-            total = term if total is None else total + term
-        assert total is not None
-        return total
 
 
 @functools.cache
