@@ -34,6 +34,11 @@ class AxisMap:
         return self.indices.shape[1]
 
     @classmethod
+    def take(cls, indices: np.ndarray, nin: int) -> "AxisMap":
+        """The map with $y_i = x_{indices_i}$."""
+        return cls(np.asarray(indices, np.int32)[None], np.ones((1, len(indices))), nin)
+
+    @classmethod
     def from_entries(cls, out: np.ndarray, source: np.ndarray, weight: np.ndarray, nout: int, nin: int) -> "AxisMap":
         """The map with $y_{out} += weight x_{source}$ for each entry."""
         out, source, weight = np.asarray(out, int), np.asarray(source, int), np.asarray(weight, float)
@@ -70,12 +75,19 @@ class AxisMap:
         return array if self.is_identity else _primitive.bind(array, map=self, axis=axis % array.ndim)
 
 
+_MAX_UNROLLED = 6
+
 _primitive = Primitive("jaxqc_axis_map")
 
 
 def _apply(array: jax.Array, *, map: AxisMap, axis: int) -> jax.Array:
     before = (slice(None),) * axis
     shape = (1,) * axis + (-1,) + (1,) * (array.ndim - axis - 1)
+    if len(map.indices) > _MAX_UNROLLED:
+        # One gather and one reduction compile faster than a long sum.
+        terms = array.at[(*before, map.indices)].get(mode="promise_in_bounds")
+        weights = map.weights.reshape((1,) * axis + map.weights.shape + (1,) * (array.ndim - axis - 1))
+        return jnp.sum(terms * jnp.asarray(weights, array.dtype), axis=axis)
     terms = []
     for indices, weights in zip(map.indices, map.weights, strict=True):
         term = array.at[(*before, indices)].get(mode="promise_in_bounds")

@@ -127,15 +127,22 @@ def squared_radius_map(ls: tuple[int, ...]) -> AxisMap:
 
 
 @functools.cache
-def _primitive_layout(ls: tuple[int, ...], nprims: tuple[int, ...]) -> tuple[np.ndarray, AxisMap]:
-    """For the functions of `primitive_shells`: the primitive of each, and the map that adds them to contracted ones."""
+def _primitive_layout(ls: tuple[int, ...], nprims: tuple[int, ...]) -> tuple[AxisMap, AxisMap]:
+    """From a value per primitive to one per function of `primitive_shells`; from those to the contracted functions."""
     start = cartesian_offsets(ls)
     sizes = np.diff(start)
     shell_of = np.repeat(np.arange(len(ls)), nprims)
     primitive = np.repeat(np.arange(len(shell_of)), sizes[shell_of])
     function = np.concatenate([np.arange(start[k], start[k + 1]) for k in shell_of])
     total = len(function)
-    return primitive, AxisMap.from_entries(function, np.arange(total), np.ones(total), int(start[-1]), total)
+    spread = AxisMap.take(primitive, len(shell_of))
+    return spread, AxisMap.from_entries(function, np.arange(total), np.ones(total), int(start[-1]), total)
+
+
+@functools.cache
+def _function_map(ls: tuple[int, ...]) -> AxisMap:
+    """From one value for each shell to one for each function."""
+    return AxisMap.take(np.repeat(np.arange(len(ls)), np.diff(cartesian_offsets(ls))), len(ls))
 
 
 def _along(vector: jax.Array, ndim: int, axis: int) -> jax.Array:
@@ -152,9 +159,7 @@ class CenterTangent:
     tangent: jax.Array
 
     def _weights(self) -> jax.Array:
-        sizes = np.diff(cartesian_offsets(self.original_ls))
-        shell_of = np.repeat(np.arange(len(self.original_ls)), sizes)
-        return self.tangent[shell_of].T  # (3, nao_cart)
+        return _function_map(self.original_ls)(self.tangent.T, 1)  # (3, nao_cart)
 
     def contract(self, array: jax.Array, axis: int) -> jax.Array:
         """From the functions of `shells` to those of the original list, along `axis`; linear in the tangent."""
@@ -193,16 +198,16 @@ class PrimitiveTangent:
     def contract(self, array: jax.Array, axis: int) -> jax.Array:
         """From the functions of `shells` to those of the original list, along `axis`; linear in the tangent."""
         axis %= array.ndim
-        primitive, add = _primitive_layout(self.original_ls, self.original_nprims)
+        spread, add = _primitive_layout(self.original_ls, self.original_nprims)
         if self.to_primitives is not None:
             array = self.to_primitives(array, axis)
-        return add(array * _along(self.tangent[primitive], array.ndim, axis), axis)
+        return add(array * _along(spread(self.tangent, 0), array.ndim, axis), axis)
 
     def expand(self, array: jax.Array, axis: int) -> jax.Array:
         """The transpose of `contract`: from the functions of the original list to those of `shells`, along `axis`."""
         axis %= array.ndim
-        primitive, add = _primitive_layout(self.original_ls, self.original_nprims)
-        product = add.transpose(array, axis) * _along(self.tangent[primitive], array.ndim, axis)
+        spread, add = _primitive_layout(self.original_ls, self.original_nprims)
+        product = add.transpose(array, axis) * _along(spread(self.tangent, 0), array.ndim, axis)
         return product if self.to_primitives is None else self.to_primitives.transpose(product, axis)
 
 

@@ -158,15 +158,50 @@ class ShellList:
         A primitive is normalised by $N_p = [\int r^{2l+2} e^{-2\alpha_p r^2} dr]^{-1/2}$ and the contracted radial
         function to 1, as PySCF does. Differentiable in the coordinates, exponents and coefficients of `mol`.
         """
-        ls = tuple(shell.l for shell in mol.shells)
-        nprims = tuple(shell.nprim for shell in mol.shells)
-        ranges = [np.arange(shell.nprim) for shell in mol.shells]
-        exponent_of = np.concatenate([s.exponent_start + r for s, r in zip(mol.shells, ranges, strict=True)])
-        coefficient_of = np.concatenate([s.coefficient_start + r for s, r in zip(mol.shells, ranges, strict=True)])
-        atom_of = np.array([shell.atom for shell in mol.shells])
-        exponents = mol.exponents[exponent_of]
-        coefficients = _normalised(ls, nprims, exponents, mol.coefficients[coefficient_of])
-        return cls(ls, nprims, mol.coords[atom_of], exponents, coefficients)
+        layout = _molecule_layout(mol.shells, mol.natm, mol.exponents.shape[0], mol.coefficients.shape[0])
+        exponents = layout.exponents(mol.exponents, 0) + jnp.asarray(layout.padding)
+        coefficients = _normalised(layout.ls, exponents, layout.coefficients(mol.coefficients, 0))
+        return cls(
+            layout.ls,
+            layout.nprims,
+            layout.centers(mol.coords, 0),
+            layout.flatten(exponents, 0),
+            layout.flatten(coefficients, 0),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _MoleculeLayout:
+    """How the arrays of a molecule become those of its shells, by way of one row of equal length for each shell."""
+
+    ls: tuple[int, ...]
+    nprims: tuple[int, ...]
+    centers: AxisMap
+    exponents: AxisMap
+    coefficients: AxisMap
+    padding: np.ndarray  # 1 where a row has no primitive: an exponent that does no harm
+    flatten: AxisMap
+
+
+@functools.lru_cache(maxsize=64)
+def _molecule_layout(shells, natm: int, nexponent: int, ncoefficient: int) -> _MoleculeLayout:
+    nprims = tuple(shell.nprim for shell in shells)
+    width = max(nprims)
+    place = np.concatenate([row * width + np.arange(n) for row, n in enumerate(nprims)])
+    exponent_of = np.concatenate([shell.exponent_start + np.arange(shell.nprim) for shell in shells])
+    coefficient_of = np.concatenate([shell.coefficient_start + np.arange(shell.nprim) for shell in shells])
+    ones, size = np.ones(len(place)), len(shells) * width
+    padding = np.ones(size)
+    padding[place] = 0
+    return _MoleculeLayout(
+        tuple(shell.l for shell in shells),
+        nprims,
+        AxisMap.take(np.array([shell.atom for shell in shells]), natm),
+        AxisMap.from_entries(place, exponent_of, ones, size, nexponent),
+        AxisMap.from_entries(place, coefficient_of, ones, size, ncoefficient),
+        padding,
+        AxisMap.take(place, size),
+    )
 
 
 def _radial_integral(l: np.ndarray, exponent: jax.Array) -> jax.Array:
@@ -175,16 +210,12 @@ def _radial_integral(l: np.ndarray, exponent: jax.Array) -> jax.Array:
     return jnp.asarray(gamma[l]) * exponent ** jnp.asarray(-(l + 1.5))
 
 
-def _normalised(ls: tuple[int, ...], nprims: tuple[int, ...], exponents: jax.Array, raw: jax.Array) -> jax.Array:
-    """Coefficients of normalised contracted functions, with the factor of s and p functions; shape as `raw`."""
-    shell_of = np.repeat(np.arange(len(ls)), nprims)
-    l_of = np.asarray(ls)[shell_of]
+def _normalised(ls: tuple[int, ...], exponents: jax.Array, raw: jax.Array) -> jax.Array:
+    """Coefficients of normalised functions, with the factor of s and p; all arrays are rows of shells, flattened."""
+    l_of = np.asarray(ls)[:, None]
+    exponents, raw = exponents.reshape(len(ls), -1), raw.reshape(len(ls), -1)
     coefficients = raw / jnp.sqrt(_radial_integral(l_of, 2.0 * exponents))
-    # All pairs of primitives of the same shell.
-    first = offsets(nprims)[:-1]
-    left = np.concatenate([np.repeat(np.arange(n), n) + k for k, n in zip(first, nprims, strict=True)])
-    right = np.concatenate([np.tile(np.arange(n), n) + k for k, n in zip(first, nprims, strict=True)])
-    pairs = coefficients[left] * coefficients[right] * _radial_integral(l_of[left], exponents[left] + exponents[right])
-    norm = jax.ops.segment_sum(pairs, jnp.asarray(shell_of[left]), num_segments=len(ls), indices_are_sorted=True)
+    pairs = _radial_integral(l_of[:, None], exponents[:, :, None] + exponents[:, None, :])
+    norm = jnp.sum(coefficients[:, :, None] * coefficients[:, None, :] * pairs, axis=(1, 2))
     factor = np.array([_ANGULAR_FACTOR[l] if l < 2 else 1.0 for l in ls])
-    return coefficients * (jnp.asarray(factor) / jnp.sqrt(norm))[shell_of]
+    return (coefficients * (jnp.asarray(factor) / jnp.sqrt(norm))[:, None]).reshape(-1)
