@@ -40,7 +40,7 @@ def schedule(parents: Parents, kind: str = "list") -> list[int]:
         return _depth(parents)
     if kind == "list":
         # Which of several equal choices is taken matters: two ways of numbering the new ones are cheap to try.
-        return min((_list(parents, step) for step in (1, -1)), key=lambda order: peak_live(parents, order))
+        return min((list_schedule(parents, step) for step in (1, -1)), key=lambda order: peak_live(parents, order))
     if kind == "paper":
         return _paper(parents)
     raise ValueError(f"schedule: kind was {kind!r}; it must be one of {', '.join(SCHEDULES)}.")
@@ -96,7 +96,7 @@ def _depth(parents: Parents) -> list[int]:
     return order
 
 
-def _list(parents: Parents, step: int = 1) -> list[int]:
+def list_schedule(parents: Parents, step: int = 1) -> list[int]:
     """List scheduling: most values freed (net of the one made), then most consumers made ready, then the newest.
 
     Among nodes that become ready together, the last in number is the newest for ``step`` 1, the first for -1.
