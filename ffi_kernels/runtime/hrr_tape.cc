@@ -69,7 +69,10 @@ std::unique_ptr<HrrTape> make_tape(int la, int lb, bool cart) {
   for (int l = la; l <= la + lb; ++l)
     for (const Power& a : components(l)) row[{a, Power{0, 0, 0}}] = rows++;
   tape->inputs = rows;
-  for (int b = 1; b <= lb; ++b)
+  tape->first_of_level.push_back(0);
+  tape->shifts_to_level.push_back(0);
+  for (int b = 1; b <= lb; ++b) {
+    tape->first_of_level.push_back(rows);
     for (int l = la; l <= la + lb - b; ++l)
       for (const Power& a : components(l))
         for (const Power& q : components(b)) {
@@ -80,6 +83,8 @@ std::unique_ptr<HrrTape> make_tape(int la, int lb, bool cart) {
           tape->shifts.push_back({rows, row.at({up, less}), row.at({a, less}), axis});
           row[{a, q}] = rows++;
         }
+    tape->shifts_to_level.push_back(static_cast<int>(tape->shifts.size()));
+  }
   const auto ca = components(la), cb = components(lb);
   const int na = nfunc(la, cart), nb = nfunc(lb, cart), nca = static_cast<int>(ca.size()), ncb = static_cast<int>(cb.size());
   std::vector<int> half(static_cast<size_t>(nca) * nb);

@@ -20,6 +20,8 @@ struct HrrTape {
   };
   int la, lb, inputs, outputs, rows;  // rows: inputs first, then temporaries, then the outputs at first_output
   int first_output;
+  std::vector<int> first_of_level;    // row of (a, b) for the first components a of la and b of level l
+  std::vector<int> shifts_to_level;   // number of shifts that complete the rows up to level l of b
   std::vector<Shift> shifts;
   std::vector<Sum> sums;  // after all shifts, in order
   std::vector<Term> terms;

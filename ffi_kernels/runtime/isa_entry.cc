@@ -1,6 +1,6 @@
 // The kernel table of one instruction set; compiled once for each with JAXQC_ISA and JAXQC_W set.
 #include "line_kernel.h"
-#include "rys_block.h"
+#include "rys_gradient.h"
 
 namespace jaxqc {
 namespace JAXQC_ISA {
@@ -98,13 +98,28 @@ void jk(const JKRequest& r, const std::vector<PairClass>& classes, const JKTask&
     jk_rys(r, classes, task, slot, work);
 }
 
+void gradient_rys(const GradientRequest& r, const std::vector<PairClass>& classes, const JKTask& task, double* out, Workspace& work) {
+  const PairList &bra = classes[task.bra].list, &ket = classes[task.ket].list;
+  const RysGradientPlan plan(bra, ket);
+  const size_t nv = static_cast<size_t>(plan.base.nab) * plan.base.ncd, nr = 4 * static_cast<size_t>(bra.na + bra.nb) * (ket.na + ket.nb) + 2 * ket.na * ket.nb;
+  Pack* gamma = packs(work, nv + nr + plan.total);
+  Pack *rows = gamma + nv, *scratch = rows + nr;
+  gradient_loop<0, 0, 0, 0>(r, classes, task, out, gamma, rows, [&](int ib, int k0, int nprim, const Pack* block, CentreSums& sums) {
+    rys_gradient(plan, bra, ib, ket, k0, nprim, r.omega, block, sums, scratch);
+  });
+}
+
+void gradient(const GradientRequest& r, const std::vector<PairClass>& classes, const JKTask& task, double* out, Workspace& work) {
+  gradient_rys(r, classes, task, out, work);
+}
+
 }  // namespace
 
 const KernelTable& table();
 const KernelTable& table() {
 #define JAXQC_NAME_(x) #x
 #define JAXQC_NAME(x) JAXQC_NAME_(x)
-  static const KernelTable t{JAXQC_NAME(JAXQC_ISA), W, schwarz, jk, nullptr, block};
+  static const KernelTable t{JAXQC_NAME(JAXQC_ISA), W, schwarz, jk, gradient, block};
   return t;
 }
 

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels.h"
-#include "pair_cache.h"
+#include "jk_parts.h"
 #include "parallel.h"
 #include "shells_ffi.h"
 
@@ -22,21 +21,6 @@ int slot_count(int nao, int nset) {
   return std::clamp(static_cast<int>(kSlotBytes / std::max(bytes, 1.0)), 4, kSlots);
 }
 
-std::vector<JKTask> make_tasks(const std::vector<PairClass>& classes) {
-  std::vector<JKTask> tasks;
-  const int n = static_cast<int>(classes.size());
-  for (int a = 0; a < n; ++a)
-    for (int b = 0; b <= a; ++b) {
-      // The bra is the pair with more [e0| components (accumulation runs over the kets' components in registers).
-      const PairList &x = classes[a].list, &y = classes[b].list;
-      const bool swap = nlevels(y.la, y.lb) > nlevels(x.la, x.lb);
-      const int bra = swap ? b : a, ket = swap ? a : b;
-      const int size = classes[bra].list.n, chunk = std::clamp(size / 128, 1, 64);
-      for (int begin = 0; begin < size; begin += chunk) tasks.push_back({bra, ket, a == b, begin, std::min(size, begin + chunk)});
-    }
-  return tasks;
-}
-
 // Symmetric and antisymmetric parts of a density; a part that vanishes is left out.
 struct DensityPart {
   std::vector<double> matrix;
@@ -48,18 +32,11 @@ std::vector<DensityPart> split_densities(const double* d, int nset, int nao, boo
   std::vector<DensityPart> parts;
   for (int s = 0; s < nset; ++s) {
     const double* m = d + static_cast<int64_t>(s) * nao * nao;
-    DensityPart even{std::vector<double>(static_cast<size_t>(nao) * nao), s, false}, odd{even.matrix, s, true};
-    double largest = 0, odd_largest = 0;
-    for (int i = 0; i < nao; ++i)
-      for (int j = 0; j < nao; ++j) {
-        const double u = m[static_cast<int64_t>(i) * nao + j], v = m[static_cast<int64_t>(j) * nao + i];
-        even.matrix[static_cast<int64_t>(i) * nao + j] = 0.5 * (u + v);
-        odd.matrix[static_cast<int64_t>(i) * nao + j] = 0.5 * (u - v);
-        largest = std::max(largest, std::fabs(u));
-        odd_largest = std::max(odd_largest, std::fabs(u - v));
-      }
+    DensityPart even{{}, s, false}, odd{{}, s, true};
+    fold(m, nao, 1.0, even.matrix);
+    const bool skew = exchange && fold(m, nao, -1.0, odd.matrix);
     parts.push_back(std::move(even));
-    if (exchange && odd_largest > 1e-15 * largest) parts.push_back(std::move(odd));
+    if (skew) parts.push_back(std::move(odd));
   }
   return parts;
 }
@@ -78,18 +55,9 @@ void jk_build(const PairSet& set, const double* density, int nset, bool coulomb,
   r.exchange = exchange;
   r.threshold = threshold;
   r.omega = omega;
-  r.shell_max.assign(static_cast<size_t>(nshell) * nshell, 0.0);
   for (const DensityPart& part : parts) {
     r.density.push_back(part.matrix.data());
-    for (int a = 0; a < nshell; ++a)
-      for (int b = 0; b < nshell; ++b) {
-        const Shell &s = basis.shells[a], &t = basis.shells[b];
-        double most = 0;
-        for (int x = 0; x < nfunc(s.l, basis.cart); ++x)
-          for (int y = 0; y < nfunc(t.l, basis.cart); ++y) most = std::max(most, std::fabs(part.matrix[static_cast<int64_t>(s.ao + x) * nao + t.ao + y]));
-        double& m = r.shell_max[static_cast<size_t>(a) * nshell + b];
-        m = std::max(m, most);
-      }
+    raise_shell_max(basis, part.matrix.data(), r.shell_max);
   }
   for (double m : r.shell_max) r.density_max = std::max(r.density_max, 4.0 * m);
 
