@@ -210,3 +210,15 @@ def test_missing_library_and_missing_handler(monkeypatch, tmp_path):
     monkeypatch.setenv("JAXQC_CPU_LIBRARY", str(tmp_path / "nowhere.so"))
     with pytest.raises(ImportError, match="JAXQC_CPU_LIBRARY"):
         _library._library_path()
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    mol = jaxqc.Molecule("O 0 0 0; H 0 0 0.9; H 0.9 0 0.1", basis="cc-pvtz")
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(mol.nao, mol.nao)))
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(weights * nuclear(mol.with_coords(x)))))
+    values = []
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("JAXQC_NUM_THREADS", threads)
+        values.append((np.asarray(nuclear(mol)), np.asarray(kinetic(mol)), np.asarray(gradient(mol.coords))))
+    for one, other in zip(values[0] * 2, values[1] + values[2], strict=True):
+        np.testing.assert_array_equal(one, other)
