@@ -382,6 +382,7 @@ ffi::Error nuclear_weights(ffi::ThreadPool pool, DoubleBuffer ca, DoubleBuffer x
 }  // namespace
 }  // namespace jaxqc::one_electron
 
+#pragma GCC visibility push(default)
 extern "C" {
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_nuclear, jaxqc::one_electron::nuclear,
                               JAXQC_TWO_LISTS.Arg<jaxqc::one_electron::DoubleBuffer>()
@@ -394,3 +395,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_nuclear_weights, jaxqc::one_electron::nuclea
                                   .JAXQC_LIST_ATTRIBUTES.Attr<int64_t>("order")
                                   .Attr<bool>("symmetric"));
 }
+#pragma GCC visibility pop

@@ -267,6 +267,7 @@ ffi::Error boys_values(DoubleBuffer argument, ffi::Result<DoubleBuffer> result, 
 }  // namespace
 }  // namespace jaxqc::one_electron
 
+#pragma GCC visibility push(default)
 extern "C" {
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_multipole, jaxqc::one_electron::multipole,
                               JAXQC_TWO_LISTS.Arg<jaxqc::one_electron::DoubleBuffer>()
@@ -280,3 +281,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_boys, jaxqc::one_electron::boys_values,
                                   .Ret<jaxqc::one_electron::DoubleBuffer>()
                                   .Attr<int64_t>("order"));
 }
+#pragma GCC visibility pop
