@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "field": None,
     "max_cycles": 100,
     "tolerance": 1e-10,
-    "gradient_tolerance": 1e-6,
+    "gradient_tolerance": 3e-7,
     "threshold": 1e-13,
     "level_shift": 0.0,
     "damping": 0.0,
@@ -81,7 +81,7 @@ def check_options(mol, xc, given, report) -> Options:
         max_cycles=_integer(values, "max_cycles", 1),
         diis_space=_integer(values, "diis_space", 1),
         second_order=_second_order(values["second_order"]),
-        threshold=_number(values, "threshold", low=0.0),
+        threshold=_number(values, "threshold", low=0.0, open_low=True),
         mix=numbers["guess_mix"] != 0.0,
         report=report,
     )
