@@ -1,9 +1,9 @@
 """jaxqc: differentiable quantum chemistry in JAX on compiled integral kernels."""
 
+import sys as _sys
 from importlib import import_module as _import_module
+from pathlib import Path as _Path
 from typing import TYPE_CHECKING
-
-from jaxqc import _config as _config
 
 if TYPE_CHECKING:
     from jaxqc import integrals as integrals
@@ -24,9 +24,19 @@ _PUBLIC = {
 }
 
 
+def _is_shell_command():
+    """Whether this process is the shell command: it loads JAX when it computes, not to show its help."""
+    return _Path(_sys.argv[0] if _sys.argv else "").stem == "jaxqc" or _sys.orig_argv[1:3] == ["-m", "jaxqc"]
+
+
+if not _is_shell_command():
+    from jaxqc import _config as _config
+
+
 def __getattr__(name):
     if name not in _PUBLIC:
         raise AttributeError(f"module 'jaxqc' has no attribute {name!r}")
+    _import_module("jaxqc._config")
     module = _PUBLIC[name]
     value = _import_module(f"jaxqc.{name}") if module is None else getattr(_import_module(module), name)
     globals()[name] = value
