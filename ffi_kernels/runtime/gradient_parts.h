@@ -4,9 +4,11 @@
 // horizontal recurrences. Its derivative with respect to a centre has a part from the primitive integrals at fixed gamma, and a part from the
 // recurrences themselves: d(ab|/dAB_i = b_i (a b-1_i|.
 #pragma once
+#include <algorithm>
+
 #include "hrr_tape.h"
 #include "kernels.h"
-#include "rys_block.h"
+#include "primitives.h"
 
 namespace jaxqc {
 namespace JAXQC_ISA {
@@ -47,6 +49,23 @@ inline void explicit_terms(const HrrTape& t, bool cart, const Pack* gamma, int g
   if (lb == 0) return;
   const int na = nfunc(la, cart), nb = nfunc(lb, cart), nca = ncart(la), ncb = ncart(lb), ncl = ncart(lb - 1);
   const double *ta = spherical_matrix(la).data(), *tb = spherical_matrix(lb).data();
+  if (lb == 1) {  // (a b-1_i| are the (a0| themselves
+    for (int col = 0; col < columns; ++col)
+      for (int i = 0; i < nca; ++i) {
+        const Pack f = h[i * h_row + col * h_column];
+        for (int axis = 0; axis < 3; ++axis) {
+          const Pack* g = gamma + axis * g_row + col * g_column;
+          Pack v = Pack{};
+          if (cart || la < 2)
+            v = g[3 * i * g_row];
+          else
+            for (int a = 0; a < na; ++a)
+              if (ta[a * nca + i] != 0.0) v += ta[a * nca + i] * g[3 * a * g_row];
+          out[axis] += v * f;
+        }
+      }
+    return;
+  }
   const int first = t.first_of_level[lb - 1], shifts = t.shifts_to_level[lb - 1];
   Pack* half = rows + t.rows;  // (na, ncb)
   for (int col = 0; col < columns; ++col) {

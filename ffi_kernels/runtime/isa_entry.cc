@@ -5,28 +5,45 @@
 namespace jaxqc {
 namespace JAXQC_ISA {
 
-#define JAXQC_GROUP_DECLARATION(k) const LineEntry* line_group_##k(int* count);
+#define JAXQC_GROUP_DECLARATION(k)              \
+  const LineEntry* line_group_##k(int* count); \
+  const LineGradientEntry* line_gradient_group_##k(int* count);
 JAXQC_GROUPS(JAXQC_GROUP_DECLARATION)
 
 namespace {
 
 // The straight-line kernel of a spherical class, or null.
+template <class Entry>
+const Entry* find_entry(const std::vector<Entry>& all, const PairList& bra, const PairList& ket) {
+  const bool spherical = !bra.cart || std::max({bra.la, bra.lb, ket.la, ket.lb}) <= 1;
+  if (spherical)
+    for (const Entry& e : all)
+      if (e.la == bra.la && e.lb == bra.lb && e.lc == ket.la && e.ld == ket.lb) return &e;
+  return nullptr;
+}
+template <class Entry>
+void append(std::vector<Entry>& all, const Entry* (*group)(int*)) {
+  int n = 0;
+  const Entry* e = group(&n);
+  all.insert(all.end(), e, e + n);
+}
 const LineEntry* find_line(const PairList& bra, const PairList& ket) {
   static const std::vector<LineEntry> all = [] {
     std::vector<LineEntry> v;
-    int n = 0;
-    const LineEntry* e = nullptr;
-#define JAXQC_GROUP_COLLECT(k) \
-  e = line_group_##k(&n);      \
-  v.insert(v.end(), e, e + n);
-    JAXQC_GROUPS(JAXQC_GROUP_COLLECT)
+#define JAXQC_COLLECT(k) append(v, line_group_##k);
+    JAXQC_GROUPS(JAXQC_COLLECT)
     return v;
   }();
-  const bool spherical = !bra.cart || std::max({bra.la, bra.lb, ket.la, ket.lb}) <= 1;
-  if (spherical)
-    for (const LineEntry& e : all)
-      if (e.la == bra.la && e.lb == bra.lb && e.lc == ket.la && e.ld == ket.lb) return &e;
-  return nullptr;
+  return find_entry(all, bra, ket);
+}
+const LineGradientEntry* find_line_gradient(const PairList& bra, const PairList& ket) {
+  static const std::vector<LineGradientEntry> all = [] {
+    std::vector<LineGradientEntry> v;
+#define JAXQC_COLLECT_GRADIENT(k) append(v, line_gradient_group_##k);
+    JAXQC_GROUPS(JAXQC_COLLECT_GRADIENT)
+    return v;
+  }();
+  return find_entry(all, bra, ket);
 }
 
 Pack* packs(Workspace& w, size_t n) {
@@ -110,7 +127,10 @@ void gradient_rys(const GradientRequest& r, const std::vector<PairClass>& classe
 }
 
 void gradient(const GradientRequest& r, const std::vector<PairClass>& classes, const JKTask& task, double* out, Workspace& work) {
-  gradient_rys(r, classes, task, out, work);
+  if (const LineGradientEntry* line = find_line_gradient(classes[task.bra].list, classes[task.ket].list))
+    line->gradient(r, classes, task, out, packs(work, line->scratch()));
+  else
+    gradient_rys(r, classes, task, out, work);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace JAXQC_ISA {
 namespace {
 #include RCG_QUOTE(JAXQC_GROUP_HEADER)
 RCG_GROUP(JAXQC_LINE_CLASS)
+RCG_GRADIENT_GROUP(JAXQC_LINE_GRADIENT_CLASS)
 }  // namespace
 
 #define JAXQC_ENTRY(A, B, C, D)                                                                               \
@@ -18,6 +19,15 @@ RCG_GROUP(JAXQC_LINE_CLASS)
 const LineEntry* RCG_PASTE(line_group_, JAXQC_GROUP)(int* count);
 const LineEntry* RCG_PASTE(line_group_, JAXQC_GROUP)(int* count) {
   static const LineEntry entries[] = {RCG_GROUP(JAXQC_ENTRY)};
+  *count = sizeof(entries) / sizeof(entries[0]);
+  return entries;
+}
+
+#define JAXQC_GRADIENT_ENTRY(A, B, C, D) \
+  {A, B, C, D, LineGradient<GeneratedGradient##A##B##C##D>::gradient, LineGradient<GeneratedGradient##A##B##C##D>::scratch},
+const LineGradientEntry* RCG_PASTE(line_gradient_group_, JAXQC_GROUP)(int* count);
+const LineGradientEntry* RCG_PASTE(line_gradient_group_, JAXQC_GROUP)(int* count) {
+  static const LineGradientEntry entries[] = {RCG_GRADIENT_GROUP(JAXQC_GRADIENT_ENTRY)};
   *count = sizeof(entries) / sizeof(entries[0]);
   return entries;
 }

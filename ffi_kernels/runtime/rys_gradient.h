@@ -1,6 +1,7 @@
 // First derivatives of any class from Rys tables.
 #pragma once
 #include "gradient_class.h"
+#include "rys_block.h"
 
 namespace jaxqc {
 namespace JAXQC_ISA {
