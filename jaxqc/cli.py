@@ -1,0 +1,136 @@
+"""The shell command `jaxqc`: arguments and exit statuses. Nothing heavy is imported before there is work to do.
+
+Exit status: 0 for a converged calculation, 1 for one that did not converge, 2 for input that cannot be used.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+CONVERGED, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+class UsageError(Exception):
+    """Input that cannot be used; the message is a sentence for the user."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        message = message[:1].upper() + message[1:]
+        self.exit(BAD_INPUT, f"{self.prog}: error: {message.rstrip('.')}; `{self.prog} --help` shows the usage.\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands."""
+    parser = _Parser(
+        prog="jaxqc",
+        description="Differentiable quantum chemistry in JAX.",
+        epilog="Exit status: 0 converged, 1 not converged, 2 input that cannot be used.",
+    )
+    parser.add_argument("--version", action="version", version=f"jaxqc {_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_scf(commands)
+    _add_kernels(commands)
+    _add_nnqs(commands)
+    return parser
+
+
+def _add_scf(commands):
+    scf = commands.add_parser(
+        "scf",
+        help="Hartree-Fock energy and gradient of a molecule",
+        description="Hartree-Fock energy, orbitals, dipole moment, charges and gradient of a molecule.",
+        epilog="Example: jaxqc scf examples/water.xyz --basis def2-svp --gradient --json water.json",
+    )
+    scf.add_argument("file", metavar="FILE", help="geometry: an XYZ file, or - to read it from standard input")
+    scf.add_argument("--basis", required=True, metavar="B", help="basis set: a name such as def2-svp, or a file")
+    scf.add_argument("--charge", type=int, default=0, metavar="Q", help="total charge (default 0)")
+    scf.add_argument("--spin", type=int, default=0, metavar="S", help="unpaired electrons, 2S (default 0)")
+    scf.add_argument("--unit", choices=("angstrom", "bohr"), default="angstrom", help="unit of FILE (default angstrom)")
+    scf.add_argument("--cart", action="store_true", help="Cartesian instead of spherical basis functions")
+    scf.add_argument("--xc", metavar="F", help="density functional (not available yet)")
+    kind = scf.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--restricted",
+        dest="restricted",
+        action="store_const",
+        const=True,
+        help="RHF, or ROHF for open shells (default: RHF for spin 0, else UHF)",
+    )
+    kind.add_argument("--unrestricted", dest="restricted", action="store_const", const=False, help="UHF")
+
+    steps = scf.add_argument_group("convergence")
+    steps.add_argument("--guess", choices=("atom", "core"), default="atom", help="density to start from (default atom)")
+    steps.add_argument("--max-cycles", type=int, default=100, metavar="N", help="bound on the cycles (default 100)")
+    steps.add_argument(
+        "--tolerance", type=float, default=1e-10, metavar="T", help="bound on the last change, Hartree (default 1e-10)"
+    )
+    steps.add_argument("--level-shift", type=float, default=0.0, metavar="E", help="lift of virtual levels, Hartree")
+    steps.add_argument("--damping", type=float, default=0.0, metavar="D", help="share of the old Fock matrix, 0 to 1")
+    steps.add_argument("--second-order", action="store_true", help="Newton steps from the start")
+
+    output = scf.add_argument_group("output")
+    output.add_argument("--gradient", action="store_true", help="also the nuclear gradient, Hartree/Bohr")
+    output.add_argument("--json", metavar="OUT", help="write a QCSchema AtomicResult to this file (- for stdout)")
+    output.add_argument("--quiet", action="store_true", help="print the total energy in Hartree and nothing else")
+
+
+def _add_kernels(commands):
+    kernels = commands.add_parser(
+        "kernels",
+        help="the compiled integral kernels",
+        description="The compiled integral kernels: which classes there are, and the instruction set in use.",
+    )
+    kernels.add_argument("action", choices=("list", "build", "clear"), help="list them; build or clear those for GPUs")
+
+
+def _add_nnqs(commands):
+    nnqs = commands.add_parser("nnqs", help="selected CI with neural networks (not available yet)")
+    nnqs.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+
+
+def _version():
+    try:
+        return version("jaxqc")
+    except PackageNotFoundError:
+        import jaxqc
+
+        return jaxqc.__version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: those of the shell by default.
+
+    Returns:
+        The exit status.
+    """
+    options = build_parser().parse_args(arguments)
+    try:
+        status = _run(options)
+        sys.stdout.flush()
+        return status
+    except UsageError as error:
+        print(f"jaxqc {options.command}: error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("jaxqc: interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has gone; Python must not try to flush it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERRUPTED
+
+
+def _run(options):
+    if options.command == "nnqs":
+        raise UsageError("Neural-network quantum states are not available yet; `jaxqc scf` runs Hartree-Fock.")
+    if options.command == "kernels":
+        from jaxqc._cli_kernels import run
+    else:
+        from jaxqc._cli_scf import run
+    return run(options)
