@@ -1,5 +1,7 @@
 """Hartree-Fock energies, levels and dipoles against PySCF, over elements, charges, spins and basis sets."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from pyscf import gto, scf
@@ -45,7 +47,7 @@ CASES = {
     "Na+": ("Na 0 0 0", "def2-svp", 1, 0, None, False),
     "MgO": ("Mg 0 0 0; O 0 0 1.75", "6-31g", 0, 0, None, False),
     "AlH": ("Al 0 0 0; H 0 0 1.65", "sto-3g", 0, 0, None, False),
-    "SiH4": ("Si 0 0 0; H .86 .86 .86; H -.86 -.86 .86; H -.86 .86 -.86; H .86 -.86 -.86", "def2-svp", 0, 0, None, False),
+    "SiH4": ("Si 0 0 0; H .9 .9 .9; H -.9 -.9 .9; H -.9 .9 -.9; H .9 -.9 -.9", "def2-svp", 0, 0, None, False),
     "P": ("P 0 0 0", "6-31g*", 0, 3, None, False),
     "H2S": ("S 0 0 0.1; H 0 0.96 -0.82; H 0 -0.96 -0.82", "cc-pvdz", 0, 0, None, False),
     "SO": ("S 0 0 0; O 0 0 1.48", "6-31g*", 0, 2, None, False),
@@ -54,12 +56,12 @@ CASES = {
 }
 
 
-def reference(atoms, basis, charge, spin, restricted, cart):
+def reference(atoms, basis, charge, spin, restricted, cart) -> Any:
     """Converged PySCF calculation of the same kind."""
     mole = gto.M(atom=atoms, basis=basis, charge=charge, spin=spin, cart=cart, verbose=0)
     # The classes themselves: pyscf.scf.UHF and ROHF would replace a one-electron calculation by another method.
     unrestricted = restricted is False or (restricted is None and spin)
-    mf = (scf.uhf.UHF if unrestricted else scf.rohf.ROHF if spin else scf.hf.RHF)(mole)
+    mf: Any = (scf.uhf.UHF if unrestricted else scf.rohf.ROHF if spin else scf.hf.RHF)(mole)
     mf.conv_tol, mf.conv_tol_grad, mf.max_cycle = 1e-12, 1e-7, 100
     mf.kernel()
     assert mf.converged

@@ -1,5 +1,7 @@
 """Arguments, failures, guesses, stability, reports and compilation of the self-consistent field."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,11 +178,16 @@ def test_second_order_takes_over_where_diis_stalls():
 
 def test_hard_cases_converge_or_raise():
     # Two far open shells described by one closed shell, a transition-metal atom, a stretched molecule.
-    for atoms, basis, spin in (("Cr 0 0 0", "sto-3g", 6), ("F 0 0 0; F 0 0 4", "6-31g", 0), ("C 0 0 0; C 0 0 1.24", "6-31g", 0)):
+    for atoms, basis, spin in (
+        ("Cr 0 0 0", "sto-3g", 6),
+        ("F 0 0 0; F 0 0 4", "6-31g", 0),
+        ("C 0 0 0; C 0 0 1.24", "6-31g", 0),
+    ):
         mol = jaxqc.Molecule(atoms, basis=basis, spin=spin)
         try:
             result = jaxqc.scf(mol)
         except ConvergenceError as error:
+            assert error.result is not None
             assert not bool(error.result.converged)
             continue
         density = np.asarray(result.density)
@@ -196,7 +203,7 @@ def test_broken_symmetry_of_stretched_hydrogen(stretched):
     rhf = jaxqc.scf(stretched)
     uhf = jaxqc.scf(stretched, restricted=False, guess_mix=0.6)
     mole = stretched.to_pyscf()
-    mf = scf.UHF(mole)
+    mf: Any = scf.UHF(mole)
     start = np.array(mf.get_init_guess())
     start[1][:2, :2], start[0][2:, 2:] = 0.0, 0.0
     mf.conv_tol = 1e-12
@@ -216,7 +223,7 @@ def test_stability_eigenvalue_is_that_of_the_energy(stretched):
     # Second differences of the energy over turned orbitals, by brute force in numpy.
     rhf = jaxqc.scf(stretched)
     check = jaxqc.scf.stability(stretched, rhf)
-    mf = scf.UHF(stretched.to_pyscf())
+    mf: Any = scf.UHF(stretched.to_pyscf())
     orbitals = np.asarray(rhf.mo_coeff)
     nmo, pairs = orbitals.shape[1], [(a, 0) for a in range(1, orbitals.shape[1])]
 
@@ -236,10 +243,7 @@ def test_stability_eigenvalue_is_that_of_the_energy(stretched):
     units = step * np.eye(size)
     hessian = np.array(
         [
-            [
-                (energy(u + v) - energy(u - v) - energy(v - u) + energy(-u - v)) / (4 * step**2)
-                for v in units
-            ]
+            [(energy(u + v) - energy(u - v) - energy(v - u) + energy(-u - v)) / (4 * step**2) for v in units]
             for u in units
         ]
     )
@@ -288,7 +292,7 @@ def test_views(solved):
 
 def test_properties_against_pyscf():
     mole = gto.M(atom="N 0 0 0; H 0.8 0.6 0; H -0.8 0.6 0", basis="6-31g*", spin=1, verbose=0)
-    mf = scf.UHF(mole)
+    mf: Any = scf.UHF(mole)
     mf.conv_tol = 1e-12
     mf.kernel()
     result = jaxqc.scf(jaxqc.Molecule.from_pyscf(mole))
@@ -322,9 +326,9 @@ def test_second_geometry_compiles_nothing(hydrogen_fluoride):
     other = hydrogen_fluoride.with_coords(hydrogen_fluoride.coords * 1.03)
     compiled = []
 
-    def listen(name, duration, **_):
-        if "compile" in name:
-            compiled.append(name)
+    def listen(event, duration_secs, **kwargs):
+        if "compile" in event:
+            compiled.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
@@ -335,6 +339,6 @@ def test_second_geometry_compiles_nothing(hydrogen_fluoride):
         jax.jit(lambda x: x * 3.7)(1.0)
         assert compiled != []
     finally:
-        jax._src.monitoring._unregister_event_duration_listener_by_callback(listen)
+        jax.monitoring.unregister_event_duration_listener(listen)
     assert abs(first - second) < 1e-12
     assert abs(first - float(jaxqc.energy(hydrogen_fluoride))) > 1e-4

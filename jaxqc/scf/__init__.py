@@ -4,8 +4,8 @@ The package itself can be called, so that both `jaxqc.scf(mol)` and `jaxqc.scf.s
 """
 
 import sys
-from functools import wraps
 from types import ModuleType
+from typing import cast
 
 from jaxqc.scf._driver import energy as energy
 from jaxqc.scf._driver import gradient as gradient
@@ -18,11 +18,16 @@ from jaxqc.scf._stability import stability as stability
 
 
 class _CallableModule(ModuleType):
-    @wraps(_scf)
-    def __call__(self, *args, **kwargs):
-        return _scf(*args, **kwargs)
+    __call__ = staticmethod(_scf)
+    ConvergenceError = ConvergenceError
+    Result = Result
+    Stability = Stability
+    energy = staticmethod(energy)
+    gradient = staticmethod(gradient)
+    spin_flip = staticmethod(spin_flip)
+    stability = staticmethod(stability)
 
 
 sys.modules[__name__].__class__ = _CallableModule
 # `from jaxqc.scf import scf` and `jaxqc.scf` are the same object, in whatever order things are imported.
-scf = sys.modules[__name__]
+scf = cast(_CallableModule, sys.modules[__name__])

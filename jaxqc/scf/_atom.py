@@ -12,7 +12,9 @@ import numpy as np
 _POINTS = 320
 _LARGEST_L = 3
 # Order in which subshells are filled (Madelung's rule): (n, l).
-_FILLING = sorted(((n, l) for n in range(1, 9) for l in range(min(n, _LARGEST_L + 1))), key=lambda s: (s[0] + s[1], s[0]))
+_FILLING = sorted(
+    ((n, l) for n in range(1, 9) for l in range(min(n, _LARGEST_L + 1))), key=lambda s: (s[0] + s[1], s[0])
+)
 
 
 def configuration(number):

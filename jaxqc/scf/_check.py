@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxqc.molecule import Molecule
 from jaxqc.scf._guess import check_guess
@@ -99,7 +100,7 @@ def choose_reference(mol, restricted) -> Reference:
         )
     if mol.nalpha > mol.nao:
         raise ValueError(
-            f"The molecule has {mol.nalpha} alpha electrons but only {mol.nao} basis functions; choose a larger basis set."
+            f"The molecule has {mol.nalpha} alpha electrons but only {mol.nao} basis functions; choose a larger basis."
         )
     if restricted is None:
         restricted = mol.spin == 0
@@ -111,7 +112,7 @@ def check_field(field):
     """An electric field as an array (3,), or None."""
     if field is None:
         return None
-    if not isinstance(field, jax.core.Tracer):
+    if not isinstance(field, Tracer):
         try:
             array = np.asarray(field)
         except Exception:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxqc import integrals
 from jaxqc.scf import _report
 from jaxqc.scf._check import Options, check_options
+from jaxqc.scf._compile import quick_jit, traced
 from jaxqc.scf._errors import ConvergenceError
 from jaxqc.scf._fock import core_hamiltonian, electronic_energy, nuclear_energy
 from jaxqc.scf._guess import guess_density
@@ -18,15 +19,15 @@ from jaxqc.scf._reference import density_of
 from jaxqc.scf._result import Result
 from jaxqc.scf._solver import Controls, Solution, resume, solve
 
-_solve = jax.jit(solve, static_argnames=("reference", "settings"))
-_resume = jax.jit(resume, static_argnames=("reference", "settings"))
+_solve = quick_jit(solve, static_argnames=("reference", "settings"))
+_resume = quick_jit(resume, static_argnames=("reference", "settings"))
 
 
 def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result:
     r"""Solves the Hartree-Fock equations F C = S C e.
 
-    Spin 0 gives RHF, any other spin UHF; `restricted=True` gives ROHF for open shells, `restricted=False` UHF for closed
-    ones. The whole iteration is one compiled program, which other coordinates of the same molecule use again.
+    Spin 0 gives RHF, any other spin UHF; `restricted=True` gives ROHF for open shells, `restricted=False` UHF for
+    closed ones. The whole iteration is one compiled program, which other coordinates of the same molecule use again.
 
     Args:
         mol: `Molecule`.
@@ -46,14 +47,14 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         level_shift: energy, Hartree, by which virtual levels are lifted during DIIS.
         damping: share (0 to 1) of the old Fock matrix in the new one.
         diis_space: number of Fock matrices in the DIIS history.
-        second_order: `"auto"` takes over with trust-region Newton steps when DIIS stalls; True uses them from the start;
-            False never.
+        second_order: `"auto"` takes over with trust-region Newton steps when DIIS stalls; True uses them from the
+            start; False never.
         linear_dependence: eigenvalues of the overlap below it are removed.
         throw: raise where the calculation does not converge; False returns the result with `converged` False.
 
     Returns:
-        `Result`. Where `mol` is traced (inside jit or vmap) nothing can be raised: `converged` tells, and `energy` is NaN
-        if it is False.
+        `Result`. Where `mol` is traced (inside jit or vmap) nothing can be raised: `converged` tells, and `energy` is
+        NaN if it is False.
 
     Raises:
         ConvergenceError: not converged, or not a number.
@@ -136,7 +137,7 @@ def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
 def _gradient_of_result(result, xc, options):
     if xc is not None or options:
         raise TypeError("gradient(result) takes no further arguments: they were fixed when the result was computed.")
-    if not isinstance(result.converged, jax.core.Tracer) and not bool(result.converged):
+    if not traced(result.converged) and not bool(result.converged):
         raise ConvergenceError("The result has not converged, so its gradient would be meaningless.", result)
     reference = result.reference
     coefficients = result.mo_coeff if reference.kind == "uhf" else result.mo_coeff[None]
@@ -157,13 +158,13 @@ def _run(mol, checked: Options, callback) -> Solution:
     numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
     controls = Controls(**numbers, callback=jnp.asarray(handle))
     settings = checked.settings
-    if settings.second_order == "auto" and not _traced((mol, field, guess)):
+    if settings.second_order == "auto" and not traced((mol, field, guess)):
         # Outside of tracing the second-order program is compiled only if it is needed.
         settings = replace(settings, second_order="deferred")
     solution, state = _solve(mol, field, guess, controls, reference=checked.reference, settings=settings)
     if settings.second_order == "deferred" and _unfinished(solution, settings):
         solution = _resume(mol, field, state, controls, reference=checked.reference, settings=settings)
-    if callback is not None and not _traced(solution):
+    if callback is not None and not traced(solution):
         jax.block_until_ready(solution.energy)
         _report.unregister(handle)
     return solution
@@ -174,10 +175,6 @@ def _unfinished(solution, settings):
     return not bool(solution.converged) and cycles < settings.max_cycles and bool(jnp.isfinite(solution.energy))
 
 
-def _traced(tree):
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
 def _energy(mol, checked, solution):
     converged = Converged(solution.energy, solution.coefficients, solution.fock)
     total = attach_energy(checked.reference, checked.settings.threshold, (mol, checked.field), converged)
@@ -186,12 +183,12 @@ def _energy(mol, checked, solution):
 
 def _failed(solution, checked):
     """Whether a calculation with known numbers has failed."""
-    return not _traced(solution.converged) and not bool(solution.converged)
+    return not traced(solution.converged) and not bool(solution.converged)
 
 
 def _judge(result, checked):
     """Raises for a calculation that failed, if its numbers are known."""
-    if not checked.throw or _traced((result.converged, result.energies)) or bool(result.converged):
+    if not checked.throw or traced((result.converged, result.energies)) or bool(result.converged):
         return
     energy = float(result.energies[int(result.cycles)])
     what = f"The {result.kind} calculation of {result.mol!r}"
@@ -214,13 +211,13 @@ def _judge(result, checked):
 def _result(mol, checked, solution) -> Result:
     reference, threshold = checked.reference, checked.settings.threshold
     converged = Converged(solution.energy, solution.coefficients, solution.fock)
-    differentiable = _traced((mol, checked.field))
+    differentiable = traced((mol, checked.field))
     return _assemble(
         mol, checked.field, solution, converged, reference=reference, threshold=threshold, differentiable=differentiable
     )
 
 
-@partial(jax.jit, static_argnames=("reference", "threshold", "differentiable"))
+@partial(quick_jit, static_argnames=("reference", "threshold", "differentiable"))
 def _assemble(mol, field, solution, converged, *, reference, threshold, differentiable) -> Result:
     """Dresses a solution as a `Result`; where it may be differentiated, every array follows the molecule."""
     arguments = (mol, field)

@@ -44,10 +44,16 @@ def two_electron(mol, density, threshold):
         (nspin, nao, nao) Hartree.
     """
     if density.shape[0] == 1:
-        coulomb, exchange = integrals.jk(mol, density[0], threshold=threshold)
+        coulomb, exchange = _coulomb_exchange(mol, density[0], threshold)
         return (coulomb - 0.5 * exchange)[None]
-    coulomb, exchange = integrals.jk(mol, density, threshold=threshold)
+    coulomb, exchange = _coulomb_exchange(mol, density, threshold)
     return jnp.sum(coulomb, axis=0, keepdims=True) - exchange
+
+
+def _coulomb_exchange(mol, density, threshold) -> tuple[jax.Array, jax.Array]:
+    coulomb, exchange = integrals.jk(mol, density, threshold=threshold)
+    assert coulomb is not None and exchange is not None  # both were asked for
+    return coulomb, exchange
 
 
 def electronic_energy(hcore, density, mean_field):

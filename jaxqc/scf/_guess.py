@@ -5,6 +5,7 @@ import difflib
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxqc.scf._atom import atomic_density
 
@@ -42,11 +43,11 @@ def check_guess(guess, nao):
             near = difflib.get_close_matches(guess.lower(), NAMES, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(
-                f"Argument guess is {guess!r}, but it must be 'atom', 'core', a density matrix or an earlier result{hint}"
+                f"Argument guess is {guess!r}, but it must be 'atom', 'core', a density or an earlier result{hint}"
             )
         return
     density = getattr(guess, "density", guess)
-    if isinstance(density, jax.core.Tracer):
+    if isinstance(density, Tracer):
         shape, kind = density.shape, density.dtype.kind
     else:
         try:
@@ -61,10 +62,10 @@ def check_guess(guess, nao):
         )
     if shape not in ((nao, nao), (2, nao, nao)):
         raise ValueError(
-            f"Argument guess must be a density of shape ({nao}, {nao}) or (2, {nao}, {nao}) in this basis set, but it has "
-            f"the shape {shape}."
+            f"Argument guess must be a density of shape ({nao}, {nao}) or (2, {nao}, {nao}) in this basis set, but "
+            f"it has the shape {shape}."
         )
-    if not isinstance(density, jax.core.Tracer):
+    if not isinstance(density, Tracer):
         if not np.isfinite(density).all():
             raise ValueError("Argument guess is a density with elements that are not finite.")
         if np.abs(density - np.swapaxes(density, -1, -2)).max() > 1e-8 * max(1.0, np.abs(density).max()):
@@ -73,11 +74,12 @@ def check_guess(guess, nao):
 
 def atoms_density(mol):
     """Sum of the densities of spherically averaged neutral atoms, (nao, nao) electrons; ghosts add nothing."""
+
     def host(exponents, coefficients):
         return _atoms_density(mol, np.asarray(exponents), np.asarray(coefficients))
 
     arrays = jax.lax.stop_gradient((mol.exponents, mol.coefficients))
-    if not any(isinstance(a, jax.core.Tracer) for a in arrays):
+    if not any(isinstance(a, Tracer) for a in arrays):
         return jnp.asarray(host(*arrays))
 
     shape = jax.ShapeDtypeStruct((mol.nao, mol.nao), jnp.float64)

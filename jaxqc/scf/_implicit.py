@@ -22,6 +22,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxqc import integrals
 from jaxqc.scf import _fock
+from jaxqc.scf._compile import quick_jit
 from jaxqc.scf._linear import minres
 from jaxqc.scf._reference import density_of, per_spin
 from jaxqc.scf._rotation import gradient_pairs, hessian_diagonal, hessian_product, pair_mask, to_orbitals
@@ -70,14 +71,15 @@ def lagrangian(mol, field, density, weighted, threshold):
     return _fock.nuclear_energy(mol, field) + one + two - jnp.sum(weighted * integrals.overlap(mol))
 
 
-@partial(jax.jit, static_argnames=("reference", "threshold", "chosen"))
+@partial(quick_jit, static_argnames=("reference", "threshold", "chosen"))
 def lagrangian_gradient(arguments, coefficients, fock, *, reference, threshold, chosen):
     """Derivatives of L with respect to the chosen leaves of arguments = (mol, field)."""
     density = density_of(reference, coefficients)
     weighted = weighted_density(reference, coefficients, fock)
 
     def of_moving(moving):
-        return lagrangian(*_with_leaves(arguments, chosen, moving), density, weighted, threshold)
+        mol, field = _with_leaves(arguments, chosen, moving)
+        return lagrangian(mol, field, density, weighted, threshold)
 
     leaves = jax.tree.leaves(arguments)
     return jax.grad(of_moving)([leaves[i] for i in chosen])
@@ -97,9 +99,7 @@ def _attach_energy_jvp(reference, threshold, primals, tangents):
     if not chosen:
         return energy, jnp.zeros_like(energy)
     coefficients, fock = attach_orbitals(reference, threshold, arguments, converged)
-    slopes = lagrangian_gradient(
-        arguments, coefficients, fock, reference=reference, threshold=threshold, chosen=chosen
-    )
+    slopes = lagrangian_gradient(arguments, coefficients, fock, reference=reference, threshold=threshold, chosen=chosen)
     return energy, sum(jnp.sum(s * t) for s, t in zip(slopes, directions, strict=True))
 
 
@@ -126,7 +126,7 @@ def _attach_orbitals_jvp(reference, threshold, primals, tangents):
     return (coefficients, fock), change
 
 
-@partial(jax.jit, static_argnames=("reference", "threshold", "chosen"))
+@partial(quick_jit, static_argnames=("reference", "threshold", "chosen"))
 def _response(arguments, directions, coefficients, fock, *, reference, threshold, chosen):
     """First-order change of orbitals and Fock matrices along the given directions of the chosen leaves."""
     leaves = jax.tree.leaves(arguments)
@@ -172,4 +172,3 @@ def _response(arguments, directions, coefficients, fock, *, reference, threshold
     turned = coefficients @ (pairs - pairs.mT)
     fock_response = mean_field(density_change(turned))
     return carried + turned, fock_change + fock_response
-

@@ -1,6 +1,7 @@
 """The result of a self-consistent field calculation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import partial
 from typing import Any
 
@@ -67,7 +68,7 @@ class Result:
     gradients: jax.Array
     field: Any
     mol: Any
-    reference: Reference = field(metadata={"static": True})
+    reference: Reference = dataclass_field(metadata={"static": True})
 
     @property
     def kind(self) -> str:
@@ -133,7 +134,7 @@ class Result:
 
     @property
     def gap(self) -> jax.Array:
-        """Smallest difference between a virtual and an occupied level of the same spin, Hartree; inf if there is none."""
+        """Smallest difference of a virtual and an occupied level of the same spin, Hartree; inf if there is none."""
         levels = self.mo_energy if self.mo_energy.ndim == 2 else self.mo_energy[None]
         gaps = [jnp.asarray(jnp.inf)]
         pairs = (

@@ -232,8 +232,8 @@ def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
         fock = (1.0 - damping) * fock + damping * last
         history: DIISState = diis_push(history, fock, state.error)
         best = diis_extrapolate(history)
-        # The guess must leave the history: a spin-averaged one can have a vanishing error without being a determinant.
-        history = history._replace(count=jnp.where(state.cycle == 0, 0, history.count))
+        # The guess leaves the history: a spin-averaged one can have a vanishing error without being a determinant.
+        history = history._replace(count=jnp.where(state.cycle < first, 0, history.count))
         projector = system.overlap @ _unit_density(reference, state.density) @ system.overlap
         shifted = best + controls.level_shift * (system.overlap - projector)
         orbitals = _fock.diagonalise(shifted, system.transform, system.removed)
@@ -259,6 +259,8 @@ def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
         )
         return _record(state, controls, settings, second_order=False), history, fock
 
+    # No density at all is the core guess, whose orbitals are as rough as a guess.
+    first = jnp.where(jnp.all(state.density == 0.0), 2, 1)
     history = diis_init(settings.diis_space, reference.nset, reference.nao)
     state, _, _ = jax.lax.while_loop(proceed, body, (state, history, jnp.zeros_like(state.coefficients)))
     return state
@@ -353,4 +355,3 @@ def canonical_orbitals(reference, coefficients, fock):
         sets.append(jnp.concatenate(columns, axis=1))
         levels.append(jnp.concatenate(energies))
     return jnp.stack(sets), jnp.stack(levels)
-

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc.scf._compile import quick_jit
 from jaxqc.scf._errors import ConvergenceError
 from jaxqc.scf._fock import two_electron
 from jaxqc.scf._reference import Reference, density_of
@@ -24,7 +24,7 @@ class Stability:
         stable: whether the lowest eigenvalue found is not negative (above -1e-5 Hartree).
         internal: lowest eigenvalue of the orbital Hessian for rotations that keep the kind of the determinant (RHF to
             RHF, UHF to UHF, ROHF to ROHF), Hartree; inf if there are none.
-        external: RHF only: lowest eigenvalue for rotations that turn alpha and beta apart (RHF to UHF), else None.
+        external: RHF only: lowest eigenvalue for rotations that turn alpha and beta apart (RHF to UHF), else inf.
         density: a density along the unstable direction, to be given to `scf` as its guess (with `restricted=False` if
             the instability is external), or None where the solution is stable. Its shape is (nao, nao) for an internal
             instability of RHF, else (2, nao, nao).
@@ -33,7 +33,7 @@ class Stability:
 
     stable: bool
     internal: float
-    external: float | None
+    external: float
     density: Any
     restricted: bool | None
 
@@ -72,27 +72,26 @@ def stability(mol, result, *, tolerance=1e-5, max_cycles=60) -> Stability:
     coefficients = result.mo_coeff if reference.nset == 2 else result.mo_coeff[None]
     fock = result.fock if reference.nspin == 2 else result.fock[None]
     internal, direction = _lowest(mol, reference, coefficients, fock, False, tolerance, max_cycles)
-    external, unrestricted = None, Reference("uhf", reference.nalpha, reference.nbeta, reference.nao)
+    external, outward, unrestricted = np.inf, None, Reference("uhf", reference.nalpha, reference.nbeta, reference.nao)
     density, restricted = None, None
     if reference.kind == "rhf":
-        both = [jnp.concatenate([a, a]) for a in (coefficients, fock)]
-        external, outward = _lowest(mol, unrestricted, *both, True, tolerance, max_cycles)
+        doubled, focks = (jnp.concatenate([a, a]) for a in (coefficients, fock))
+        external, outward = _lowest(mol, unrestricted, doubled, focks, True, tolerance, max_cycles)
     if internal < -tolerance:
         density = _follow(mol, reference, coefficients, direction, result)
         restricted = reference.kind != "uhf"
-    elif external is not None and external < -tolerance:
-        density = _follow(mol, unrestricted, both[0], outward, result)
+    elif external < -tolerance:
+        doubled = jnp.concatenate([coefficients, coefficients])
+        density = _follow(mol, unrestricted, doubled, outward, result)
         restricted = False
     return Stability(density is None, internal, external, density, restricted)
 
 
-@partial(jax.jit, static_argnames=("reference", "odd"))
+@partial(quick_jit, static_argnames=("reference", "odd"))
 def _product(mol, coefficients, fock, pairs, *, reference, odd):
     mask = pair_mask(reference, coefficients)
     levels = to_orbitals(reference, coefficients, fock)
-    image = hessian_product(
-        reference, coefficients, levels, mask, lambda d: two_electron(mol, d, 1e-13), pairs
-    )
+    image = hessian_product(reference, coefficients, levels, mask, lambda d: two_electron(mol, d, 1e-13), pairs)
     # Rounding must not let rotations in that turn alpha and beta alike.
     return 0.5 * (image - image[::-1]) if odd else image
 
@@ -149,8 +148,8 @@ def _lowest(mol, reference, coefficients, fock, odd, tolerance, max_cycles):
         new = [project(defect / np.where(np.abs(shift) < 0.05, 0.05, shift))]
     if residual >= max(tolerance, 1e-6) and added:
         raise ConvergenceError(
-            f"The lowest eigenvalue of the orbital Hessian did not converge within max_cycles={max_cycles}: its residual "
-            f"is {residual:.1e}. Try a larger max_cycles or tolerance."
+            f"The lowest eigenvalue of the orbital Hessian did not converge within max_cycles={max_cycles}: its "
+            f"residual is {residual:.1e}. Try a larger max_cycles or tolerance."
         )
     pairs = np.zeros(mask.shape)
     pairs[mask] = vector
@@ -159,7 +158,7 @@ def _lowest(mol, reference, coefficients, fock, odd, tolerance, max_cycles):
 
 def _follow(mol, reference, coefficients, direction, result):
     """The density of lowest energy among a few turns along the direction."""
-    best, lowest = None, np.inf
+    best, lowest = result.density, np.inf
     for angle in (*_TURNS, *(-a for a in _TURNS)):
         density = density_of(reference, rotate(coefficients, angle * direction, result.overlap))
         field = two_electron(mol, density, 1e-13)

@@ -4,6 +4,7 @@ from html import escape
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 HARTREE_IN_EV = 27.21138505  # CODATA 2010, as in PySCF
 
@@ -30,7 +31,8 @@ def _rows(result):
     x, y, z = (float(np.round(m, 4)) + 0.0 for m in moment)
     rows.append(("dipole", f"({x:.4f}, {y:.4f}, {z:.4f}) Debye, {np.linalg.norm(moment):.4f} in all"))
     charges = "  ".join(
-        f"{label} {charge + 0.0:+.4f}" for label, charge in zip(result.mol.labels[:12], _rounded(result.charges), strict=False)
+        f"{label} {charge + 0.0:+.4f}"
+        for label, charge in zip(result.mol.labels[:12], _rounded(result.charges), strict=False)
     )
     rows.append(("Mulliken charges / e", charges + (" ..." if result.mol.natm > 12 else "")))
     return rows
@@ -67,7 +69,7 @@ def _abstract(result):
 
 
 def _concrete(leaf):
-    return isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    return isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
 
 
 def _headline(result):
@@ -97,7 +99,8 @@ def html(result):
         return f"<code>{escape(text(result))}</code>"
     alarm = "" if bool(result.converged) else f'<p style="color:#b00;font-weight:bold">{escape(_ALARM)}</p>'
     body = "".join(
-        f'<tr><th style="text-align:left">{escape(name.strip())}</th><td style="text-align:left">{escape(value)}</td></tr>'
+        f'<tr><th style="text-align:left">{escape(name.strip())}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
         for name, value in _rows(result)
     )
     return f"{alarm}<table><caption><b>{escape(_headline(result))}</b></caption>{body}</table>"
