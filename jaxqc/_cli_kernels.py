@@ -63,7 +63,7 @@ def print_list(console) -> None:
 
     path = _library_path()
     console.print(f"CPU kernels: {describe_kernels()}", highlight=False)
-    console.print(f"library: {path}", highlight=False, soft_wrap=True)
+    console.print(f"library: {path}", highlight=False, markup=False, soft_wrap=True)
     build = path.parent / "kernels.json"
     if not build.is_file():
         console.print("This library was not built by `pip install`, so its classes are not listed.")

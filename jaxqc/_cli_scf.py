@@ -66,15 +66,14 @@ def _settings(options):
 
 def _calculate(mol, settings, kernels, options, start):
     import numpy as np
-    from rich.console import Console
 
     import jaxqc
-    from jaxqc._cli_view import Iterations, print_header, print_summary
+    from jaxqc._cli_view import Iterations, make_console, print_header, print_summary
     from jaxqc._summary import summarise
     from jaxqc.scf._check import choose_reference
 
     # The JSON has standard output for itself where it is sent there.
-    console = Console(stderr=options.json == "-", quiet=options.quiet)
+    console = make_console(stderr=options.json == "-", quiet=options.quiet)
     kind = choose_reference(mol, options.restricted).kind.upper()
     print_header(console, mol, "standard input" if options.file == "-" else options.file, kind, kernels)
     with Iterations(console, start) as iterations:

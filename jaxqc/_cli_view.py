@@ -19,6 +19,12 @@ from jaxqc.scf._view import HARTREE_IN_EV
 _MAX_ATOMS = 200
 
 
+def make_console(**options) -> Console:
+    """A console that does not fold tables where the output goes to a file."""
+    console = Console(**options)
+    return console if console.is_terminal else Console(width=160, **options)
+
+
 class Iterations:
     """A context in which `report` shows one row for each cycle while they run."""
 
@@ -104,7 +110,9 @@ def print_summary(console: Console, result, summary: Summary, gradient) -> None:
     if result.reference.kind != "rhf":
         exact = f"(pure spin state: {summary.pure_spin_square:.4f})"
         console.print(f"  <S^2>  {summary.spin_square:.6f}  {exact}\n", highlight=False)
-    console.print(_atoms(result, summary, gradient))
+    console.print(_atoms(result, summary))
+    if gradient is not None:
+        console.print(_gradient(result.mol, gradient))
 
 
 def _verdict(result):
@@ -154,27 +162,35 @@ def _dipole(mol, summary: Summary):
     return table
 
 
-def _atoms(result, summary: Summary, gradient):
+def _atoms(result, summary: Summary):
     mol = result.mol
     spins = result.reference.kind != "rhf"
     headers = ["x / A", "y / A", "z / A", "Mulliken charge / e"]
     headers += ["spin population"] if spins else []
-    headers += ["dE/dx", "dE/dy", "dE/dz  (Hartree/Bohr)"] if gradient is not None else []
     table = _table("Atom", *headers)
     coords = _rounded(np.asarray(mol.coords) * BOHR, 4)
     charges, populations = _rounded(summary.charges, 4), _rounded(summary.spin_populations, 4)
-    slopes = None if gradient is None else _rounded(gradient, 7)
     for k, label in enumerate(mol.labels[:_MAX_ATOMS]):
         row = [f"{label} {k + 1}", *(f"{x:.4f}" for x in coords[k]), f"{charges[k]:+.4f}"]
         row += [f"{populations[k]:+.4f}"] if spins else []
-        row += [f"{x:.7f}" for x in slopes[k]] if slopes is not None else []
         table.add_row(*row)
-    if mol.natm > _MAX_ATOMS:
-        table.add_row(f"... and {mol.natm - _MAX_ATOMS} more", *([""] * len(headers)))
-    if gradient is None:
-        return table
+    _add_rest(table, mol)
+    return table
+
+
+def _gradient(mol, gradient):
+    table = _table("Gradient / (Hartree/Bohr)", "dE/dx", "dE/dy", "dE/dz")
+    slopes = _rounded(gradient, 8)
+    for k, label in enumerate(mol.labels[:_MAX_ATOMS]):
+        table.add_row(f"{label} {k + 1}", *(f"{x:.8f}" for x in slopes[k]))
+    _add_rest(table, mol)
     size = f"largest component {np.abs(gradient).max():.2e}, norm {np.linalg.norm(gradient):.2e} Hartree/Bohr"
-    return Group(table, Text(f"  gradient: {size}\n"))
+    return Group(table, Text(f"  {size}\n"))
+
+
+def _add_rest(table, mol):
+    if mol.natm > _MAX_ATOMS:
+        table.add_row(f"... and {mol.natm - _MAX_ATOMS} more")
 
 
 def _table(first, *others):
