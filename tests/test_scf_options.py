@@ -124,6 +124,20 @@ def test_no_number_from_an_unconverged_run(hydrogen_fluoride):
     assert np.isnan(np.asarray(jaxqc.gradient(hydrogen_fluoride, max_cycles=2, throw=False))).all()
 
 
+def test_constants_inside_of_transformations(hydrogen_fluoride, solved):
+    # The molecule is a constant of the traced function: nothing can be raised, and nothing may break.
+    inside = jax.jit(lambda x: x * jaxqc.energy(hydrogen_fluoride))
+    assert abs(float(inside(1.0)) - float(solved.energy)) < 1e-9
+    result = jax.jit(lambda x: (x, jaxqc.scf(hydrogen_fluoride)))(1.0)[1]
+    assert bool(result.converged) and abs(float(result.energy) - float(solved.energy)) < 1e-9
+    slope = jax.grad(lambda x: x * jaxqc.energy(hydrogen_fluoride))(1.0)
+    assert abs(float(slope) - float(solved.energy)) < 1e-9
+    unfinished = jax.jit(lambda m: jaxqc.scf(m, max_cycles=2))(hydrogen_fluoride)
+    assert not bool(unfinished.converged)
+    assert np.isnan(np.asarray(unfinished.energy)) and np.isnan(np.asarray(unfinished.density)).all()
+    assert np.isnan(np.asarray(unfinished.dipole())).all()
+
+
 def test_not_a_number_raises(hydrogen_fluoride):
     broken = jax.tree.unflatten(
         jax.tree.structure(hydrogen_fluoride),

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from jaxqc import integrals
 from jaxqc.scf import _report
-from jaxqc.scf._check import Options, check_options
-from jaxqc.scf._compile import quick_jit, traced
+from jaxqc.scf._check import DEFAULTS, Options, check_options
+from jaxqc.scf._compile import outermost, quick_jit, traced
 from jaxqc.scf._errors import ConvergenceError
 from jaxqc.scf._fock import core_hamiltonian, electronic_energy, nuclear_energy
 from jaxqc.scf._guess import guess_density
@@ -53,8 +53,8 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         throw: raise where the calculation does not converge; False returns the result with `converged` False.
 
     Returns:
-        `Result`. Where `mol` is traced (inside jit or vmap) nothing can be raised: `converged` tells, and `energy` is
-        NaN if it is False.
+        `Result`. Where `mol` is traced (inside jit or vmap) nothing can be raised: then energy, orbitals and densities
+        are NaN where `converged` is False, unless `throw=False`.
 
     Raises:
         ConvergenceError: not converged, or not a number.
@@ -130,8 +130,9 @@ def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
     solution = _run(mol, checked, None)
     if _failed(solution, checked):
         _judge(_result(mol, checked, solution), checked)
-    slopes = jax.grad(lambda coords: _energy(mol.with_coords(coords), checked, solution))(mol.coords)
-    return jnp.where(solution.converged, slopes, jnp.nan)
+    return _gradient(
+        mol, checked.field, checked.reference, checked.settings.threshold, _converged(solution, poison=True)
+    )
 
 
 def _gradient_of_result(result, xc, options):
@@ -143,11 +144,14 @@ def _gradient_of_result(result, xc, options):
     coefficients = result.mo_coeff if reference.kind == "uhf" else result.mo_coeff[None]
     fock = result.fock[None] if reference.kind == "rhf" else result.fock
     converged = jax.lax.stop_gradient(Converged(result.energy, coefficients, fock))
+    return _gradient(result.mol, result.field, reference, DEFAULTS["threshold"], converged)
 
+
+def _gradient(mol, field, reference, threshold, converged):
     def total(coords):
-        return attach_energy(reference, 1e-13, (result.mol.with_coords(coords), result.field), converged)
+        return attach_energy(reference, threshold, (mol.with_coords(coords), field), converged)
 
-    return jax.grad(total)(result.mol.coords)
+    return jax.grad(total)(mol.coords)
 
 
 def _run(mol, checked: Options, callback) -> Solution:
@@ -158,7 +162,7 @@ def _run(mol, checked: Options, callback) -> Solution:
     numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
     controls = Controls(**numbers, callback=jnp.asarray(handle))
     settings = checked.settings
-    if settings.second_order == "auto" and not traced((mol, field, guess)):
+    if settings.second_order == "auto" and outermost((mol, field, guess)):
         # Outside of tracing the second-order program is compiled only if it is needed.
         settings = replace(settings, second_order="deferred")
     solution, state = _solve(mol, field, guess, controls, reference=checked.reference, settings=settings)
@@ -176,9 +180,17 @@ def _unfinished(solution, settings):
 
 
 def _energy(mol, checked, solution):
-    converged = Converged(solution.energy, solution.coefficients, solution.fock)
-    total = attach_energy(checked.reference, checked.settings.threshold, (mol, checked.field), converged)
-    return jnp.where(solution.converged, total, jnp.nan)
+    converged = _converged(solution, poison=True)
+    return attach_energy(checked.reference, checked.settings.threshold, (mol, checked.field), converged)
+
+
+def _converged(solution, poison):
+    """The point at which derivatives are taken; NaN if it is to be poisoned where it has not converged."""
+    point = Converged(solution.energy, solution.coefficients, solution.fock)
+    if not poison:
+        return point
+    factor = jnp.where(solution.converged, 1.0, jnp.nan)
+    return Converged(*(factor * value for value in point))
 
 
 def _failed(solution, checked):
@@ -210,8 +222,9 @@ def _judge(result, checked):
 
 def _result(mol, checked, solution) -> Result:
     reference, threshold = checked.reference, checked.settings.threshold
-    converged = Converged(solution.energy, solution.coefficients, solution.fock)
     differentiable = traced((mol, checked.field))
+    # Where nothing can be raised, NaN in every array takes the place of the exception.
+    converged = _converged(solution, poison=checked.throw and traced(solution.converged))
     return _assemble(
         mol, checked.field, solution, converged, reference=reference, threshold=threshold, differentiable=differentiable
     )
@@ -225,7 +238,6 @@ def _assemble(mol, field, solution, converged, *, reference, threshold, differen
     energy = attach_energy(reference, threshold, arguments, converged)
     overlap, hcore, nuclear = solution.overlap, solution.hcore, solution.energy_nuclear
     if differentiable:
-        energy = jnp.where(solution.converged, energy, jnp.nan)
         overlap, hcore = integrals.overlap(mol), core_hamiltonian(mol, field)
         nuclear = nuclear_energy(mol, field)
     density = density_of(reference, coefficients)
