@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+from importlib.util import find_spec
 
 from jaxqc import _config as _config  # before anything of JAX is used
 from jaxqc.cli import CONVERGED, UsageError
@@ -65,7 +66,7 @@ def print_list(console) -> None:
     console.print(f"CPU kernels: {describe_kernels()}", highlight=False)
     console.print(f"library: {path}", highlight=False, markup=False, soft_wrap=True)
     build = path.parent / "kernels.json"
-    if not build.is_file():
+    if not build.is_file() or find_spec("jaxqc.ffi_kernels") is None:
         console.print("This library was not built by `pip install`, so its classes are not listed.")
         return
     facts = json.loads(build.read_text(encoding="utf-8"))
