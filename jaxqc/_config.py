@@ -1,6 +1,8 @@
 """Process-wide settings made at import: double precision, supported versions, the persistent compilation cache."""
 
+import contextlib
 import hashlib
+import importlib
 import os
 import platform
 from pathlib import Path
@@ -16,6 +18,11 @@ if jax.__version__ == "0.10.2":
 jax.config.update("jax_enable_x64", True)
 
 
+def _setting(name):
+    """A setting of JAX; settings come and go with its versions."""
+    return getattr(jax.config, name, None)
+
+
 def _cache_root() -> Path:
     """The folder of everything that jaxqc keeps on disk."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxqc"
@@ -23,7 +30,7 @@ def _cache_root() -> Path:
 
 def _machine() -> str:
     """A short name of the kind of processor: compiled programs are not shared between different ones."""
-    features = platform.machine() + platform.processor()
+    features = platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             features += next((line for line in lines if line.startswith(("flags", "Features"))), "")
@@ -34,7 +41,7 @@ def _machine() -> str:
 
 def _enable_compilation_cache():
     """Keeps compiled XLA programs on disk, unless the user chose a place (or none) himself."""
-    if os.environ.get("JAXQC_COMPILATION_CACHE", "1") == "0" or jax.config.jax_compilation_cache_dir is not None:
+    if os.environ.get("JAXQC_COMPILATION_CACHE", "1") == "0" or _setting("jax_compilation_cache_dir"):
         return
     try:
         root = _cache_root() / "xla" / _machine()
@@ -53,16 +60,13 @@ def _hide_false_alarms():
     It complains that the processor lacks the features "prefer-no-gather" and "prefer-no-scatter". They are preferences
     of the compiler rather than instructions; real differences of processors are told apart by the name of the folder.
     """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") != "1" or jax.config.jax_logging_level not in (None, "NOTSET"):
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") != "1" or _setting("jax_logging_level") not in (None, "NOTSET"):
         return  # the user chose a level ("1" is what JAX itself sets)
-    try:
-        from jaxlib import utils
-    except ImportError:
-        return
     # Only this call has an effect after jaxlib has read its environment, which it does when JAX is imported.
-    set_level = getattr(utils, "absl_set_min_log_level", None)
-    if set_level is not None:
-        set_level(3)
+    with contextlib.suppress(ImportError):
+        set_level = getattr(importlib.import_module("jaxlib.utils"), "absl_set_min_log_level", None)
+        if set_level is not None:
+            set_level(3)
 
 
 _enable_compilation_cache()

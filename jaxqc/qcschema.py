@@ -114,7 +114,7 @@ def clean(value: Any) -> Any:
 
 
 def _head(driver, wall_time):
-    provenance = {"creator": "jaxqc", "version": jaxqc.__version__, "routine": "jaxqc.scf"}
+    provenance: dict[str, Any] = {"creator": "jaxqc", "version": jaxqc.__version__, "routine": "jaxqc.scf"}
     if wall_time is not None:
         provenance["wall_time"] = float(wall_time)
     return {

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ WATER = str(EXAMPLES / "water.xyz")
 METHYL = str(EXAMPLES / "methyl_radical.xyz")
 
 
-def reference(file, basis, method=scf.RHF, **options):
+def reference(file, basis, method=scf.RHF, **options) -> Any:
     mean_field = method(gto.M(atom=str(file), basis=basis, verbose=0, **options))
     mean_field.conv_tol = 1e-11
     mean_field.kernel()
-    assert mean_field.converged
+    assert mean_field.converged and mean_field.mo_energy is not None
     return mean_field
 
 
