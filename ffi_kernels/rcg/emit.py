@@ -303,6 +303,8 @@ def emit_class_header(cls: Class, gradient: bool, options: Options = DEFAULT) ->
     With ``options.tier == "buffered"`` the vertical recurrence is the one over a buffer of slots.
     """
     text = [PROLOGUE, emit_vrr_buffered(cls, options) if options.tier == "buffered" else emit_vrr(cls, options)]
+    if options.tier != "buffered":  # the body of the first primitive quartet, which stores
+        text.append(emit_vrr(cls, options, accumulate=False, name="vrr_first_" + class_name(cls)))
     if gradient:
         text.append(emit_vrr_gradient(cls, options))
     return "\n".join(text)

@@ -9,6 +9,8 @@
 namespace jaxqc {
 namespace JAXQC_ISA {
 
+typedef double __attribute__((may_alias)) Scalar;
+
 struct DigestDims {
   int na, nb, nc, nd;
 };
@@ -23,19 +25,28 @@ RCG_INLINE void digest_exchange(const DigestDims& m, const Pack* v, const double
   Pack* w = fixed ? local : work;
   Pack *dac = w, *dad = dac + NA * NC, *dbc = dad + NA * ND, *dbd = dbc + NB * NC;
   Pack *kac = dbd + NB * ND, *kad = kac + NA * NC, *kbc = kad + NA * ND, *kbd = kbc + NB * NC;
-  const Index kk = load_index(ks), ll = load_index(ls);
-  for (int a = 0; a < NA; ++a) {
-    const double* r = density + static_cast<int64_t>(i + a) * nao;
-    for (int c = 0; c < NC; ++c) dac[a * NC + c] = factor * gather(r + c, kk);
-    for (int d = 0; d < ND; ++d) dad[a * ND + d] = factor * gather(r + d, ll);
-  }
-  for (int b = 0; b < NB; ++b) {
-    const double* r = density + static_cast<int64_t>(j + b) * nao;
-    for (int c = 0; c < NC; ++c) dbc[b * NC + c] = factor * gather(r + c, kk);
-    for (int d = 0; d < ND; ++d) dbd[b * ND + d] = factor * gather(r + d, ll);
-  }
+  // Blocks D_ac, D_ad, D_bc, D_bd, weighted by the coincidence factors.
+  auto rows = [&](int n, int first, Pack* to_c, Pack* to_d) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int x = 0; x < n; ++x) {
+      const double* r = density + static_cast<int64_t>(first + x) * nao;
+      if constexpr (fixed) {
+        gather_rows<TC ? TC : 1>(r, ks, to_c + x * TC);
+        gather_rows<TD ? TD : 1>(r, ls, to_d + x * TD);
+      } else {
+        gather_rows(NC, r, ks, to_c + x * NC);
+        gather_rows(ND, r, ls, to_d + x * ND);
+      }
+    }
+    for (int x = 0; x < n * NC; ++x) to_c[x] *= factor;
+    for (int x = 0; x < n * ND; ++x) to_d[x] *= factor;
+  };
+  rows(NA, i, dac, dad);
+  rows(NB, j, dbc, dbd);
   for (int x = 0; x < (NA + NB) * (NC + ND); ++x) kac[x] = Pack{};
+#pragma GCC unroll 4
   for (int a = 0; a < NA; ++a)
+#pragma GCC unroll 4
     for (int b = 0; b < NB; ++b) {
       const Pack* x = v + (a * NB + b) * NC * ND;
       if constexpr (TD > 0) {
@@ -48,6 +59,7 @@ RCG_INLINE void digest_exchange(const DigestDims& m, const Pack* v, const double
           gbd[d] = dbd[b * ND + d];
           gad[d] = dad[a * ND + d];
         }
+#pragma GCC unroll 4
         for (int c = 0; c < NC; ++c) {
           Pack sac = kac[a * NC + c], sbc = kbc[b * NC + c];
           const Pack gbc = dbc[b * NC + c], gac = dac[a * NC + c];
@@ -78,24 +90,28 @@ RCG_INLINE void digest_exchange(const DigestDims& m, const Pack* v, const double
           }
       }
     }
-  for (int l = 0; l < W; ++l) {
-    const int k0 = ks[l], l0 = ls[l];
-    for (int a = 0; a < NA; ++a) {
-      double* r = k + static_cast<int64_t>(i + a) * nao;
-      for (int c = 0; c < NC; ++c) r[k0 + c] += kac[a * NC + c][l];
-      for (int d = 0; d < ND; ++d) r[l0 + d] += kad[a * ND + d][l];
+  // Lane by lane into the rows of K: neighbouring lanes may share addresses.
+  auto flush = [&](int n, int first, const Pack* from_c, const Pack* from_d) __attribute__((always_inline)) {
+    for (int l = 0; l < W; ++l) {
+      double* r = k + static_cast<int64_t>(first) * nao;
+      double *rc = r + ks[l], *rd = r + ls[l];
+#pragma GCC unroll 8
+      for (int x = 0; x < n; ++x, rc += nao, rd += nao) {
+#pragma GCC unroll 8
+        for (int c = 0; c < NC; ++c) rc[c] += reinterpret_cast<const Scalar*>(from_c + x * NC + c)[l];
+#pragma GCC unroll 8
+        for (int d = 0; d < ND; ++d) rd[d] += reinterpret_cast<const Scalar*>(from_d + x * ND + d)[l];
+      }
     }
-    for (int b = 0; b < NB; ++b) {
-      double* r = k + static_cast<int64_t>(j + b) * nao;
-      for (int c = 0; c < NC; ++c) r[k0 + c] += kbc[b * NC + c][l];
-      for (int d = 0; d < ND; ++d) r[l0 + d] += kbd[b * ND + d][l];
-    }
-  }
+  };
+  flush(NA, i, kac, kad);
+  flush(NB, j, kbc, kbd);
 }
 
 // jab: running sums of the bra pair; dab: twice its density; jcd, dcd: component-major arrays of the ket class.
 RCG_INLINE void digest_coulomb(int nab, int ncd, const Pack* v, const double* dab, Pack* jab, const double* dcd, double* jcd, int64_t n, int k0,
                                Pack factor) {
+#pragma GCC unroll 4
   for (int c = 0; c < ncd; ++c) {
     const Pack d = factor * load(dcd + c * n + k0);
     Pack s = Pack{};

@@ -115,7 +115,6 @@ struct GammaWork {
 template <int TA, int TB, int TC, int TD>
 RCG_INLINE void form_gamma(const GradientRequest& r, const GammaWork& m, int i, int j, const int* ks, const int* ls, Pack factor, Pack* gamma) {
   const int NA = TA ? TA : m.na, NB = TB ? TB : m.nb, NC = TC ? TC : m.nc, ND = TD ? TD : m.nd;
-  const Index kk = load_index(ks), ll = load_index(ls);
   std::memset(static_cast<void*>(gamma), 0, sizeof(Pack) * NA * NB * NC * ND);
   const int64_t nao = r.nao;
   for (int s = 0; s < r.nset; ++s) {
@@ -144,28 +143,23 @@ RCG_INLINE void form_gamma(const GradientRequest& r, const GammaWork& m, int i, 
       Pack *dac = m.rows, *dad = dac + NA * NC, *dbc = dad + NA * ND, *dbd = dbc + NB * NC;
       Pack *pac = dbd + NB * ND, *pad = pac + NA * NC, *pbc = pad + NA * ND, *pbd = pbc + NB * NC;
       const Pack twice = 2.0 * factor;
-      for (int a = 0; a < NA; ++a) {
-        const double *u = d + (i + a) * nao, *v = pk + (i + a) * nao;
-        for (int c = 0; c < NC; ++c) {
-          dac[a * NC + c] = twice * gather(u + c, kk);
-          pac[a * NC + c] = gather(v + c, kk);
+      auto rows = [&](int n, int first, const double* from, Pack* to_c, Pack* to_d) __attribute__((always_inline)) {
+        for (int x = 0; x < n; ++x) {
+          const double* u = from + (first + x) * nao;
+          if constexpr (TA > 0) {
+            gather_rows<TC ? TC : 1>(u, ks, to_c + x * TC);
+            gather_rows<TD ? TD : 1>(u, ls, to_d + x * TD);
+          } else {
+            gather_rows(NC, u, ks, to_c + x * NC);
+            gather_rows(ND, u, ls, to_d + x * ND);
+          }
         }
-        for (int x = 0; x < ND; ++x) {
-          dad[a * ND + x] = twice * gather(u + x, ll);
-          pad[a * ND + x] = gather(v + x, ll);
-        }
-      }
-      for (int b = 0; b < NB; ++b) {
-        const double *u = d + (j + b) * nao, *v = pk + (j + b) * nao;
-        for (int c = 0; c < NC; ++c) {
-          dbc[b * NC + c] = twice * gather(u + c, kk);
-          pbc[b * NC + c] = gather(v + c, kk);
-        }
-        for (int x = 0; x < ND; ++x) {
-          dbd[b * ND + x] = twice * gather(u + x, ll);
-          pbd[b * ND + x] = gather(v + x, ll);
-        }
-      }
+      };
+      rows(NA, i, d, dac, dad);
+      rows(NB, j, d, dbc, dbd);
+      rows(NA, i, pk, pac, pad);
+      rows(NB, j, pk, pbc, pbd);
+      for (int x = 0; x < (NA + NB) * (NC + ND); ++x) dac[x] *= twice;
       for (int a = 0; a < NA; ++a)
         for (int b = 0; b < NB; ++b) {
           Pack* g = gamma + (a * NB + b) * NC * ND;

@@ -57,13 +57,13 @@ void block(const PairList& bra, int ib, const PairList& ket, int k0, double omeg
   const size_t nv = static_cast<size_t>(bra.na) * bra.nb * ket.na * ket.nb;
   if (const LineEntry* line = find_line(bra, ket)) {
     Pack* w = packs(work, nv);
-    line->block(bra, ib, ket, k0, nket, omega, w);
+    line->block(bra, ib, ket, k0, nket, {omega, 0.0}, w);
     std::memcpy(v, w, nv * sizeof(Pack));
     return;
   }
   const RysPlan plan(bra, ket);
   Pack* w = packs(work, nv + plan.total);
-  rys_block(plan, bra, ib, ket, k0, nket, omega, w, w + nv);
+  rys_block(plan, bra, ib, ket, k0, nket, {omega, 0.0}, w, w + nv);
   std::memcpy(v, w, nv * sizeof(Pack));
 }
 
@@ -78,9 +78,9 @@ void schwarz(const PairList& pairs, double omega, double* q) {
     const int k0 = i / W * W;
     if (pairs.q[i] < 0) continue;
     if (line)
-      line->block(pairs, i, pairs, k0, pairs.nprim[i], omega, v);
+      line->block(pairs, i, pairs, k0, pairs.nprim[i], {omega, 0.0}, v);
     else
-      rys_block(plan, pairs, i, pairs, k0, pairs.nprim[i], omega, v, v + nv);
+      rys_block(plan, pairs, i, pairs, k0, pairs.nprim[i], {omega, 0.0}, v, v + nv);
     double most = 0;
     for (int a = 0; a < n; ++a) most = std::max(most, std::fabs(v[a * n + a][i - k0]));
     q[i] = std::sqrt(most);
@@ -96,7 +96,7 @@ void jk_rys(const JKRequest& r, const std::vector<PairClass>& classes, const JKT
   Pack *digest_work = v + nv, *jab = digest_work + nd, *scratch = jab + 2 * nj;
   double* dab2 = reinterpret_cast<double*>(jab + nj);
   auto integrals = [&](int ib, int k0, int nprim) {
-    rys_block(plan, bra, ib, ket, k0, nprim, r.omega, v, scratch);
+    rys_block(plan, bra, ib, ket, k0, nprim, {r.omega, kPrimitiveShare * r.threshold}, v, scratch);
     return v;
   };
   switch (ket.nb) {
@@ -122,7 +122,7 @@ void gradient_rys(const GradientRequest& r, const std::vector<PairClass>& classe
   Pack* gamma = packs(work, nv + nr + plan.total);
   Pack *rows = gamma + nv, *scratch = rows + nr;
   gradient_loop<0, 0, 0, 0>(r, classes, task, out, gamma, rows, [&](int ib, int k0, int nprim, const Pack* block, CentreSums& sums) {
-    rys_gradient(plan, bra, ib, ket, k0, nprim, r.omega, block, sums, scratch);
+    rys_gradient(plan, bra, ib, ket, k0, nprim, {r.omega, kPrimitiveShare * r.threshold}, block, sums, scratch);
   });
 }
 

@@ -31,17 +31,14 @@ RCG_INLINE LaneFactors lane_factors(const PairList& bra, int ib, const PairList&
   const Mask keep = q * bound > splat(threshold);
   LaneFactors out{Pack{}, 0, false};
   if (!any(keep)) return out;
-  const double diagonal = bra.ish[ib] == bra.jsh[ib] ? 0.5 : 1.0;
-  for (int l = 0; l < W; ++l) {
-    const int k = k0 + l;
-    if (!keep[l] || ket.q[k] < 0 || (same && k > ib)) continue;
-    double f = diagonal;
-    if (ket.ish[k] == ket.jsh[k]) f *= 0.5;
-    if (same && k == ib) f *= 0.5;
-    out.factor[l] = f;
-    out.nprim = std::max(out.nprim, ket.nprim[k]);
-    out.live = true;
-  }
+  out.live = true;
+  out.nprim = ket.most[k0];
+  out.factor = keep ? bra.weight[ib] * load(&ket.weight[k0]) : Pack{};
+  if (same && k0 + W > ib)  // the pack that holds the bra itself
+    for (int l = 0; l < W; ++l) {
+      if (k0 + l > ib) out.factor[l] = 0.0;
+      if (k0 + l == ib) out.factor[l] *= 0.5;
+    }
   return out;
 }
 

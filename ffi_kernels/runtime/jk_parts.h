@@ -42,7 +42,7 @@ inline void raise_shell_max(const Basis& basis, const double* m, std::vector<dou
 
 // (m + sign m^T) / 2; false where it is negligible beside m.
 inline bool fold(const double* m, int64_t nao, double sign, std::vector<double>& out) {
-  out.resize(static_cast<size_t>(nao) * nao);
+  out.resize(static_cast<size_t>(nao) * nao + kLanes);  // whole-row loads may run over the end
   double largest = 0, part = 0;
   for (int64_t i = 0; i < nao; ++i)
     for (int64_t j = 0; j < nao; ++j) {

@@ -32,15 +32,17 @@ struct LineClass {
   static constexpr int NE = nlevels(C::LA, C::LB), NF = nlevels(C::LC, C::LD);
   static constexpr int NA = 2 * C::LA + 1, NB = 2 * C::LB + 1, NC = 2 * C::LC + 1, ND = 2 * C::LD + 1;
 
-  __attribute__((noinline)) static void block(const PairList& bra, int ib, const PairList& ket, int k0, int nket, double omega, Pack* v) {
+  __attribute__((noinline)) static void block(const PairList& bra, int ib, const PairList& ket, int k0, int nket, const Operator& op, Pack* v) {
     const double *rows = boys_rows(L), *exp_rows = exp_grid();
     const KetCentres c = ket_centres(ket, k0);
     Pack h[NE * NF];
-    for (int x = 0; x < NE * NF; ++x) h[x] = Pack{};
-    for_primitives(bra, ib, ket, k0, nket, c, [&](const Quartet& s) __attribute__((always_inline)) {
+    for_primitives(bra, ib, ket, k0, nket, c, op.cut, [&](const Quartet& s, auto first) __attribute__((always_inline)) {
       Pack f[L + 1];
-      quartet_boys<L>(s, omega, rows, exp_rows, f);
-      C::vrr(h, f, s);
+      quartet_boys<L>(s, op.omega, rows, exp_rows, f);
+      if constexpr (decltype(first)::value)
+        C::vrr_first(h, f, s);
+      else
+        C::vrr(h, f, s);
     });
     Pack g[NA * NB * NF];
     for (int f = 0; f < NF; ++f) C::template bra<NF>(h + f, g + f, bra.dx[ib], bra.dy[ib], bra.dz[ib]);
@@ -53,7 +55,7 @@ struct LineClass {
     Pack *v = scratch, *jab = v + NV;
     double* dab2 = reinterpret_cast<double*>(jab + r.nset * NAB);
     jk_loop<NA, NB, NC, ND>(r, classes, task, slot, jab, dab2, nullptr, [&](int ib, int k0, int nprim) {
-      block(bra, ib, ket, k0, nprim, r.omega, v);
+      block(bra, ib, ket, k0, nprim, {r.omega, kPrimitiveShare * r.threshold}, v);
       return v;
     });
   }
@@ -66,7 +68,7 @@ struct LineGradient {
   typedef LineClass<G> C;
   static constexpr int NE = C::NE, NF = C::NF, NAB = C::NA * C::NB, NCD = C::NC * C::ND;
 
-  __attribute__((noinline)) static void derivative(const PairList& bra, int ib, const PairList& ket, int k0, int nprim, double omega,
+  __attribute__((noinline)) static void derivative(const PairList& bra, int ib, const PairList& ket, int k0, int nprim, const Operator& op,
                                                    const Pack* gamma, CentreSums& sums, Pack* work) {
     const double *rows = boys_rows(C::L + 1), *exp_rows = exp_grid();
     const KetCentres c = ket_centres(ket, k0);
@@ -76,10 +78,10 @@ struct LineGradient {
     for (int a = 0; a < NAB; ++a) G::ket_t(gamma + a * NCD, gamma_f + a * NF, c.dx, c.dy, c.dz);
     for (int f = 0; f < NF; ++f) G::template bra_t<NF>(gamma_f + f, gamma_ef + f, ab[0], ab[1], ab[2]);
     for (int x = 0; x < NE * NF; ++x) h[x] = Pack{};
-    for_primitives(bra, ib, ket, k0, nprim, c, [&](const Quartet& s) __attribute__((always_inline)) {
+    for_primitives(bra, ib, ket, k0, nprim, c, op.cut, [&](const Quartet& s, auto) __attribute__((always_inline)) {
       Pack f[C::L + 2], out[10];
       for (Pack& v : out) v = Pack{};
-      quartet_boys<C::L + 1>(s, omega, rows, exp_rows, f);
+      quartet_boys<C::L + 1>(s, op.omega, rows, exp_rows, f);
       G::vrr_grad(gamma_ef, h, out, f, s);
       CentreSums::add(sums, s, out, ab, cd);
     });
@@ -103,7 +105,7 @@ struct LineGradient {
     const PairList &bra = classes[task.bra].list, &ket = classes[task.ket].list;
     Pack *gamma = scratch, *rows = gamma + NAB * NCD, *work = rows + kRows;
     gradient_loop<C::NA, C::NB, C::NC, C::ND>(r, classes, task, out, gamma, rows, [&](int ib, int k0, int nprim, const Pack* block, CentreSums& sums) {
-      derivative(bra, ib, ket, k0, nprim, r.omega, block, sums, work);
+      derivative(bra, ib, ket, k0, nprim, {r.omega, kPrimitiveShare * r.threshold}, block, sums, work);
     });
   }
   static constexpr int kRows = 4 * (C::NA + C::NB) * (C::NC + C::ND) + 2 * NCD;
@@ -120,7 +122,7 @@ struct LineGradientEntry {
 
 struct LineEntry {
   int la, lb, lc, ld;
-  void (*block)(const PairList&, int, const PairList&, int, int, double, Pack*);
+  void (*block)(const PairList&, int, const PairList&, int, int, const Operator&, Pack*);
   void (*jk)(const JKRequest&, const std::vector<PairClass>&, const JKTask&, JKSlot&, Pack*);
   size_t (*scratch)(int nset);
 };
@@ -132,6 +134,11 @@ struct LineEntry {
     RCG_INLINE void vrr(Pack* h, const Pack* f, const Quartet& s) {                                                                        \
       vrr_##A##B##C_##D<double, Pack>(h, f, s.pax, s.pay, s.paz, s.qcx, s.qcy, s.qcz, -s.rho_p * s.x, -s.rho_p * s.y, -s.rho_p * s.z,      \
                                       s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, s.half_p, s.half_q, s.half_pq, s.rho_p, s.rho_q);       \
+    }                                                                                                                                      \
+    RCG_INLINE void vrr_first(Pack* h, const Pack* f, const Quartet& s) {                                                                  \
+      vrr_first_##A##B##C_##D<double, Pack>(h, f, s.pax, s.pay, s.paz, s.qcx, s.qcy, s.qcz, -s.rho_p * s.x, -s.rho_p * s.y,                \
+                                            -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, s.half_p, s.half_q, s.half_pq,    \
+                                            s.rho_p, s.rho_q);                                                                             \
     }                                                                                                                                      \
     template <int S>                                                                                                                       \
     RCG_INLINE void bra(const Pack* in, Pack* out, double x, double y, double z) {                                                         \

@@ -51,6 +51,8 @@ PairList lay_out(const std::vector<Pair>& pairs, const Basis& a, const Basis& b,
       out.p.resize(size, 1.0);
       out.ip.resize(size, 1.0);
       out.a2.resize(size, 0.0);
+      out.size.resize(size, 0.0);
+      out.pack_size.resize(size / kLanes, 0.0);
       for (auto* v : {&out.x, &out.y, &out.z, &out.c}) v->resize(size, 0.0);
       for (int lane = 0; lane < kLanes; ++lane) {
         const bool real = pack + lane < end;
@@ -63,6 +65,8 @@ PairList lay_out(const std::vector<Pair>& pairs, const Basis& a, const Basis& b,
         out.nprim.push_back(real ? static_cast<int>(pair.primitives.size()) : 1);
         out.base.push_back(static_cast<int>(base + lane));
         out.q.push_back(real ? pair.q : -1.0);
+        out.most.push_back(most);
+        out.weight.push_back(!real ? 0.0 : &a == &b && pair.i == pair.j ? 0.5 : 1.0);
         out.ax.push_back(s.x);
         out.ay.push_back(s.y);
         out.az.push_back(s.z);
@@ -80,6 +84,8 @@ PairList lay_out(const std::vector<Pair>& pairs, const Basis& a, const Basis& b,
             out.z[o] = w.z;
             out.c[o] = w.c / w.p;
             out.a2[o] = w.a2;
+            out.size[o] = w.size;
+            out.pack_size[o / kLanes] = std::max(out.pack_size[o / kLanes], w.size);
           } else {
             out.x[o] = s.x;
             out.y[o] = s.y;

@@ -59,6 +59,9 @@ struct PairList {
   int n = 0;                 // padded number of pairs
   std::vector<int> buckets;  // starts of the buckets, multiples of kLanes, and n at the end
   std::vector<int> i0, j0, ish, jsh, nprim, base;
+  std::vector<int> most;       // largest primitive count of the pair's pack
+  Doubles weight;              // 1/2 where both shells are the same, 0 for padding, else 1
+  Doubles size, pack_size;     // per primitive: bound of its charge distribution; and the largest of its pack
   Doubles q;                                       // Schwarz bound, -1 for padding
   Doubles ax, ay, az, dx, dy, dz;                  // centre A, and A - B
   Doubles p, x, y, z, c, ip, a2;                   // per primitive: a+b, P, c_a c_b exp(-mu R^2)/p, 1/p, 2a

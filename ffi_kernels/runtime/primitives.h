@@ -1,5 +1,7 @@
 // Loops over the primitives of one bra pair (uniform over the lanes) and a pack of ket pairs.
 #pragma once
+#include <type_traits>
+
 #include "pairs.h"
 #include "simd.h"
 
@@ -23,8 +25,19 @@ RCG_INLINE KetCentres ket_centres(const PairList& ket, int k0) {
   return {load(&ket.ax[k0]), load(&ket.ay[k0]), load(&ket.az[k0]), load(&ket.dx[k0]), load(&ket.dy[k0]), load(&ket.dz[k0])};
 }
 
+// Operator and accuracy of an integral pack.
+struct Operator {
+  double omega;  // 0: 1/r, else erf(omega r)/r
+  double cut;    // primitive quartets whose bound (product of PairList::size) is smaller are left out
+};
+
+// Bound of a dropped primitive quartet relative to the threshold of the build: a contracted quartet may lose some hundred of them.
+constexpr double kPrimitiveShare = 1e-4;
+
+// Calls body(quartet, first) for each primitive quartet; `first` (a std::true_type once, then std::false_type) lets it store before it adds.
+// Primitives are sorted by falling size, so both loops end at the first that is too small. At least one quartet is visited.
 template <class Body>
-RCG_INLINE void for_primitives(const PairList& bra, int ib, const PairList& ket, int k0, int nket, const KetCentres& c, Body&& body) {
+RCG_INLINE void for_primitives(const PairList& bra, int ib, const PairList& ket, int k0, int nket, const KetCentres& c, double cut, Body&& body) {
   const double gx = bra.ax[ib], gy = bra.ay[ib], gz = bra.az[ib];
   for (int k = 0; k < bra.nprim[ib]; ++k) {
     const int ip = bra.prim(ib, k);
@@ -36,7 +49,11 @@ RCG_INLINE void for_primitives(const PairList& bra, int ib, const PairList& ket,
     s.pax = px - gx;
     s.pay = py - gy;
     s.paz = pz - gz;
+    const double limit = cut / bra.size[ip];
+    const double* ket_size = &ket.pack_size[ket.base[k0] / kLanes];
+    if (k > 0 && ket_size[0] < limit) break;
     for (int m = 0; m < nket; ++m) {
+      if (m > 0 && ket_size[m] < limit) break;
       const int iq = ket.base[k0] + m * kLanes;
       s.q = load(&ket.p[iq]);
       s.half_q = 0.5 * load(&ket.ip[iq]);
@@ -54,7 +71,10 @@ RCG_INLINE void for_primitives(const PairList& bra, int ib, const PairList& ket,
       s.qcx = qx - c.cx;
       s.qcy = qy - c.cy;
       s.qcz = qz - c.cz;
-      body(s);
+      if (k + m == 0)
+        body(s, std::true_type());
+      else
+        body(s, std::false_type());
     }
   }
 }

@@ -97,12 +97,12 @@ inline void rys_accumulate(const RysPlan& p, const Pack* g, Pack* h) {
 }
 
 // v[ab * ncd + cd] of bra pair ib and the kets k0 .. k0 + W - 1.
-inline void rys_block(const RysPlan& p, const PairList& bra, int ib, const PairList& ket, int k0, int nket, double omega, Pack* v, Pack* work) {
+inline void rys_block(const RysPlan& p, const PairList& bra, int ib, const PairList& ket, int k0, int nket, const Operator& op, Pack* v, Pack* work) {
   Pack *h = work + p.h, *g = work + p.g, *half = work + p.half, *rows = work + p.rows, *roots = work + p.roots;
   const KetCentres c = ket_centres(ket, k0);
   std::memset(static_cast<void*>(h), 0, sizeof(Pack) * p.ne * p.nf);
-  for_primitives(bra, ib, ket, k0, nket, c, [&](const Quartet& s) {
-    rys_attenuate(p.n, omega, s, *p.table, roots);
+  for_primitives(bra, ib, ket, k0, nket, c, op.cut, [&](const Quartet& s, auto) {
+    rys_attenuate(p.n, op.omega, s, *p.table, roots);
     p.tables(g, p.le, p.n, roots, s);
     rys_accumulate(p, g, h);
   });

@@ -114,7 +114,7 @@ inline __attribute__((noinline)) void rys_gradient_sums(const RysGradientPlan& p
   for (int k = 0; k < 10; ++k) out[k] = o[k];
 }
 
-inline void rys_gradient(const RysGradientPlan& plan, const PairList& bra, int ib, const PairList& ket, int k0, int nprim, double omega,
+inline void rys_gradient(const RysGradientPlan& plan, const PairList& bra, int ib, const PairList& ket, int k0, int nprim, const Operator& op,
                          const Pack* gamma, CentreSums& sums, Pack* work) {
   const RysPlan& p = plan.base;
   const KetCentres c = ket_centres(ket, k0);
@@ -128,9 +128,9 @@ inline void rys_gradient(const RysGradientPlan& plan, const PairList& bra, int i
     for (int f = 0; f < p.nf; ++f) sorted[e * p.nf + f] = gamma_ef[plan.e.where[e] * p.nf + plan.f.where[f]];
   if (plan.need_h) std::memset(static_cast<void*>(h), 0, sizeof(Pack) * p.ne * p.nf);
   Pack *g = work + plan.g, *roots = work + plan.roots;
-  for_primitives(bra, ib, ket, k0, nprim, c, [&](const Quartet& s) {
+  for_primitives(bra, ib, ket, k0, nprim, c, op.cut, [&](const Quartet& s, auto) {
     Pack out[10];
-    rys_attenuate(p.n, omega, s, *p.table, roots);
+    rys_attenuate(p.n, op.omega, s, *p.table, roots);
     p.tables(g, p.le + 1, p.n, roots, s);
     derived_tables(plan, g);
     rys_gradient_sums(plan, sorted, g, out);
