@@ -15,50 +15,62 @@ namespace ffi = xla::ffi;
 
 enum class Kind { kCoulomb = 0, kExchange = 1, kIntegrals = 2 };
 
+// Pairs of two lists; `turned`: the first shell of a pair is from the second list.
+struct Pairs {
+  PairList list;
+  bool turned;
+};
 struct Lists {
   Basis a, b, c, d;
-  std::vector<PairList> bra, ket;
+  std::vector<Pairs> bra, ket;
 };
 
-std::vector<PairList> all_pairs(const Basis& a, const Basis& b, double cutoff, const Runner& run) {
+std::vector<Pairs> all_pairs(const Basis& a, const Basis& b, double cutoff, const Runner& run) {
   std::vector<std::pair<int, int>> classes;
   for (int la = 0; la <= kMaxL; ++la)
     for (int lb = 0; lb <= kMaxL; ++lb) {
       auto has = [](const Basis& s, int l) { return std::any_of(s.shells.begin(), s.shells.end(), [l](const Shell& x) { return x.l == l; }); };
       if (has(a, la) && has(b, lb)) classes.push_back({la, lb});
     }
-  std::vector<PairList> lists(classes.size());
-  run(static_cast<int>(classes.size()), [&](int k, int) {
-    lists[k] = build_pairs(a, b, false, classes[k].first, classes[k].second, cutoff, kernels().schwarz);
+  std::vector<Pairs> lists(2 * classes.size());
+  run(static_cast<int>(lists.size()), [&](int k, int) {
+    const auto [la, lb] = classes[k / 2];
+    const bool turned = k % 2 == 1;
+    lists[k].turned = turned;
+    lists[k].list = turned ? build_pairs(b, a, false, lb, la, Base::kOther, cutoff, kernels().schwarz)
+                           : build_pairs(a, b, false, la, lb, Base::kPreferred, cutoff, kernels().schwarz);
   });
-  lists.erase(std::remove_if(lists.begin(), lists.end(), [](const PairList& l) { return l.n == 0; }), lists.end());
+  lists.erase(std::remove_if(lists.begin(), lists.end(), [](const Pairs& l) { return l.list.n == 0; }), lists.end());
   return lists;
 }
 
 // Adds the integrals of one bra pair with one pack of kets to the output of every operand.
-void digest(Kind kind, const Lists& s, const PairList& bra, int ib, const PairList& ket, int k0, int width, const double* v, const double* x,
+void digest(Kind kind, const Lists& s, const Pairs& bras, int ib, const Pairs& kets, int k0, int width, const double* v, const double* x,
             double* out, int nset) {
+  const PairList &bra = bras.list, &ket = kets.list;
   const int64_t na = s.a.nao, nb = s.b.nao, nc = s.c.nao, nd = s.d.nao;
   for (int lane = 0; lane < width; ++lane) {
     const int ik = k0 + lane;
     if (ket.q[ik] < 0) continue;
-    const int64_t i = bra.i0[ib], j = bra.j0[ib], k = ket.i0[ik], l = ket.j0[ik];
     const double* w = v + lane;
-    for (int a = 0; a < bra.na; ++a)
-      for (int b = 0; b < bra.nb; ++b)
-        for (int c = 0; c < ket.na; ++c)
-          for (int d = 0; d < ket.nb; ++d, w += width) {
+    for (int a0 = 0; a0 < bra.na; ++a0)
+      for (int b0 = 0; b0 < bra.nb; ++b0) {
+        const int64_t u = bra.i0[ib] + a0, r = bra.j0[ib] + b0, a = bras.turned ? r : u, b = bras.turned ? u : r;
+        for (int c0 = 0; c0 < ket.na; ++c0)
+          for (int d0 = 0; d0 < ket.nb; ++d0, w += width) {
+            const int64_t t = ket.i0[ik] + c0, q = ket.j0[ik] + d0, c = kets.turned ? q : t, d = kets.turned ? t : q;
             if (kind == Kind::kIntegrals) {
-              out[(((i + a) * nb + j + b) * nc + k + c) * nd + l + d] = *w;
+              out[((a * nb + b) * nc + c) * nd + d] = *w;
               continue;
             }
-            for (int n = 0; n < nset; ++n) {
+            for (int64_t n = 0; n < nset; ++n) {
               if (kind == Kind::kCoulomb)
-                out[(n * na + i + a) * nb + j + b] += *w * x[(n * nc + k + c) * nd + l + d];
+                out[(n * na + a) * nb + b] += *w * x[(n * nc + c) * nd + d];
               else
-                out[(n * na + i + a) * nc + k + c] += *w * x[(n * nb + j + b) * nd + l + d];
+                out[(n * na + a) * nc + c] += *w * x[(n * nb + b) * nd + d];
             }
           }
+      }
   }
 }
 
@@ -79,8 +91,9 @@ void contract(Kind kind, const Lists& s, double omega, double threshold, const d
       target = slots[slot].data();
     }
     const int stride = kind == Kind::kIntegrals ? 32 : nslots;
-    for (const PairList& bra : s.bra)
-      for (const PairList& ket : s.ket) {
+    for (const Pairs& bras : s.bra)
+      for (const Pairs& kets : s.ket) {
+        const PairList &bra = bras.list, &ket = kets.list;
         double* v = blocks[thread].get(static_cast<size_t>(bra.na) * bra.nb * ket.na * ket.nb * table.width);
         for (int ib = slot; ib < bra.n; ib += stride) {
           if (bra.q[ib] < 0) continue;
@@ -88,7 +101,7 @@ void contract(Kind kind, const Lists& s, double omega, double threshold, const d
             for (int k0 = ket.buckets[b]; k0 < ket.buckets[b + 1]; k0 += table.width) {
               if (bra.q[ib] * ket.q[k0] * xmax <= threshold) break;
               table.block(bra, ib, ket, k0, omega, v, work[thread]);
-              digest(kind, s, bra, ib, ket, k0, table.width, v, x, target, nset);
+              digest(kind, s, bras, ib, kets, k0, table.width, v, x, target, nset);
             }
         }
       }

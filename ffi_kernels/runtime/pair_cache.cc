@@ -47,13 +47,14 @@ std::shared_ptr<const PairSet> pair_set(const int32_t* ls, const int32_t* nprims
   set->basis = Basis(ls, nprims, nshell, centers, exps, coefs, nprim, cart);
   std::vector<bool> present(kMaxL + 1, false);
   for (const Shell& s : set->basis.shells) present[s.l] = true;
-  std::vector<std::pair<int, int>> classes;
+  std::vector<std::pair<int, int>> classes;  // the shell of higher l is the preferred base
   for (int la = 0; la <= set->basis.lmax; ++la)
-    for (int lb = 0; lb <= la; ++lb)
+    for (int lb = 0; lb <= set->basis.lmax; ++lb)
       if (present[la] && present[lb]) classes.push_back({la, lb});
   set->lists.resize(classes.size());
   run(static_cast<int>(classes.size()), [&](int k, int) {
-    set->lists[k] = build_pairs(set->basis, set->basis, true, classes[k].first, classes[k].second, threshold, kernels().schwarz);
+    const auto [la, lb] = classes[k];
+    set->lists[k] = build_pairs(set->basis, set->basis, true, la, lb, la >= lb ? Base::kPreferred : Base::kOther, threshold, kernels().schwarz);
   });
   set->lists.erase(std::remove_if(set->lists.begin(), set->lists.end(), [](const PairList& l) { return l.n == 0; }), set->lists.end());
   for (const PairList& l : set->lists)

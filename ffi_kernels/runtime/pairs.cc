@@ -117,17 +117,49 @@ Basis::Basis(const int32_t* ls, const int32_t* nprims, int64_t nshell, const dou
   if (first != nprim) throw std::invalid_argument("the primitive counts of the shells do not add up to the number of exponents");
 }
 
-PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, double cutoff, SchwarzFunction schwarz) {
+namespace {
+
+// Largest size that the terms of a horizontal recurrence based on `s` may have; its square times the rounding unit bounds the error.
+constexpr double kLargestTerms = 100.0;
+
+double recurrence_terms(const Basis& a, const Shell& s, const Basis& b, const Shell& t) {
+  if (t.l == 0) return 0.0;
+  const double x = s.x - t.x, y = s.y - t.y, z = s.z - t.z, r2 = x * x + y * y + z * z, r = std::sqrt(r2);
+  double total = 0;
+  for (int m = 0; m < s.nprim; ++m)
+    for (int n = 0; n < t.nprim; ++n) {
+      const double ea = a.exponents[s.first + m], eb = b.exponents[t.first + n], p = ea + eb;
+      const double c = a.coefficients[s.first + m] * b.coefficients[t.first + n] * std::exp(-ea * eb / p * r2);
+      const double reach = r * eb / p + 1.0 / std::sqrt(p);
+      total += 5.0 * std::fabs(c) * std::pow(p, -1.25) * power(reach, s.l) * power(reach + r, t.l);
+    }
+  return total;
+}
+
+// Whether the pair (preferred, other) is to be based on the other shell.
+bool needs_other(const Basis& a, const Shell& preferred, const Basis& b, const Shell& other) {
+  const double terms = recurrence_terms(a, preferred, b, other);
+  return terms > kLargestTerms && recurrence_terms(b, other, a, preferred) < terms;
+}
+
+}  // namespace
+
+PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, Base base, double cutoff, SchwarzFunction schwarz) {
   std::vector<Pair> pairs;
   std::vector<double> estimates;
   double largest = 0;
-  for (int i = 0; i < static_cast<int>(a.shells.size()); ++i) {
-    const Shell& s = a.shells[i];
-    if (s.l != la) continue;
-    for (int j = 0; j < static_cast<int>(b.shells.size()); ++j) {
-      const Shell& t = b.shells[j];
-      if (t.l != lb) continue;
-      if (same && la == lb && j > i) break;
+  for (int first = 0; first < static_cast<int>(a.shells.size()); ++first) {
+    if (a.shells[first].l != la) continue;
+    for (int second = 0; second < static_cast<int>(b.shells.size()); ++second) {
+      if (b.shells[second].l != lb) continue;
+      if (same && la == lb && second > first) break;
+      int i = first, j = second;
+      if (same && la == lb) {
+        if (needs_other(a, a.shells[i], b, b.shells[j])) std::swap(i, j);
+      } else if (base == Base::kPreferred ? needs_other(a, a.shells[i], b, b.shells[j]) : !needs_other(b, b.shells[j], a, a.shells[i])) {
+        continue;
+      }
+      const Shell &s = a.shells[i], &t = b.shells[j];
       const double x = s.x - t.x, y = s.y - t.y, z = s.z - t.z, r2 = x * x + y * y + z * z, r = std::sqrt(r2);
       Pair pair{i, j, 0, 1.0, {}};
       double total = 0;
@@ -151,22 +183,20 @@ PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, 
       pairs.push_back(std::move(pair));
     }
   }
-  if (schwarz != nullptr) {
-    size_t kept = 0;
-    for (size_t k = 0; k < pairs.size(); ++k)
-      if (estimates[k] * largest > cutoff * 1e-3) {
-        if (kept != k) pairs[kept] = std::move(pairs[k]);
-        ++kept;
-      }
-    pairs.resize(kept);
-  }
+  size_t kept = 0;
+  for (size_t k = 0; k < pairs.size(); ++k)
+    if (estimates[k] * std::max(largest, 10.0) > cutoff * 1e-3) {
+      if (kept != k) pairs[kept] = std::move(pairs[k]);
+      ++kept;
+    }
+  pairs.resize(kept);
   for (Pair& pair : pairs) {
     std::stable_sort(pair.primitives.begin(), pair.primitives.end(),
                      [](const PairPrimitive& u, const PairPrimitive& v) { return u.size > v.size; });
     pair.bucket = bucket_of(static_cast<int>(pair.primitives.size()));
   }
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& u, const Pair& v) { return u.bucket > v.bucket; });
-  if (schwarz == nullptr || pairs.empty()) return lay_out(pairs, a, b, la, lb);
+  if (pairs.empty()) return lay_out(pairs, a, b, la, lb);
 
   const PairList unsorted = lay_out(pairs, a, b, la, lb);
   std::vector<double> q(unsorted.n);

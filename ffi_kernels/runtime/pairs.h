@@ -72,9 +72,16 @@ struct PairPrimitive {
   double p, x, y, z, c, a2, size;
 };
 
-// All pairs (i, j) with l_i = la and l_j = lb; of one basis (j <= i where la = lb) or of two.
-// `schwarz` fills q of an unsorted list; null leaves every q at 1 and keeps all pairs.
+// Which shell of a pair carries the angular momentum of [e0|. Moving it to the other shell by the horizontal recurrence cancels when the product
+// sits at the other one (the loss is about (R sqrt(p))^lb), so a pair with a tight second shell is listed the other way round.
+enum class Base {
+  kPreferred,  // pairs whose first shell is the base
+  kOther       // pairs that need the shell which is not preferred as base: here the first is that shell
+};
+
+// All pairs (i, j) with l_i = la and l_j = lb of two bases, or of one (same: j <= i where la = lb, turned round in place if need be).
+// `schwarz` fills q of an unsorted list.
 typedef void (*SchwarzFunction)(const PairList&, double omega, double* q);
-PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, double cutoff, SchwarzFunction schwarz);
+PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, Base base, double cutoff, SchwarzFunction schwarz);
 
 }  // namespace jaxqc

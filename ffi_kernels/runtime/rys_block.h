@@ -40,7 +40,13 @@ RCG_INLINE void apply_tape(const HrrTape& t, const Pack* in, int in_row, int in_
 inline int tape_chunk(const HrrTape& t) { return std::clamp(4096 / t.rows, 1, 16); }
 
 // Static facts of a class and the layout of its scratch memory (in packs).
+// From here on the recurrence of the bra runs on the tables of each axis, before their product: that loses (R sqrt(p))^lb once, not for
+// every axis, and leaves the ket's as the only large factor.
+constexpr bool axis_bra(int la, int lb) { return la + lb >= 9 && la >= 3 && lb >= 3; }
+
 struct RysPlan {
+  bool axis;  // h holds [ab|f0], Cartesian
+  int hrows;  // rows of h
   int la, lb, lc, ld, le, lf, n, ne, nf, nab, ncd, stride;
   const RysTable* table;
   RysTables tables;
@@ -50,7 +56,7 @@ struct RysPlan {
   KetColumn ket_line;
   size_t h, g, half, rows, roots, total;
   RysPlan(const PairList& b, const PairList& k)
-      : la(b.la), lb(b.lb), lc(k.la), ld(k.lb), le(la + lb), lf(lc + ld), n((le + lf) / 2 + 1), ne(nlevels(la, lb)), nf(nlevels(lc, ld)),
+      : axis(axis_bra(b.la, b.lb)), hrows(axis ? ncart(b.la) * ncart(b.lb) : nlevels(b.la, b.lb)), la(b.la), lb(b.lb), lc(k.la), ld(k.lb), le(la + lb), lf(lc + ld), n((le + lf) / 2 + 1), ne(nlevels(la, lb)), nf(nlevels(lc, ld)),
         nab(b.na * b.nb), ncd(k.na * k.nb), stride((le + 1) * (lf + 1)) {
     table = &rys_table(n);
     tables = rys_tables_for(lf);
@@ -60,8 +66,8 @@ struct RysPlan {
     bra_line = b.cart ? nullptr : bra_column(la, lb);
     ket_line = k.cart ? nullptr : ket_column(lc, ld);
     h = 0;
-    g = h + static_cast<size_t>(ne) * nf;
-    half = g + static_cast<size_t>(3) * n * stride;
+    g = h + static_cast<size_t>(hrows) * nf;
+    half = g + static_cast<size_t>(3) * n * stride * (axis ? 1 + lb + 1 : 1);
     rows = half + static_cast<size_t>(nab) * nf;
     const size_t widest = std::max(static_cast<size_t>(bra->rows) * tape_chunk(*bra), static_cast<size_t>(ket->rows) * tape_chunk(*ket));
     roots = rows + widest;
@@ -96,20 +102,72 @@ inline void rys_accumulate(const RysPlan& p, const Pack* g, Pack* h) {
       }
 }
 
+// Tables of one axis and root carried to both shells, t[(a * (lb + 1) + b) * (lf + 1) + f] for a <= la, b <= lb.
+inline void axis_recurrence(const RysPlan& p, Pack* g, double ab, Pack* t) {
+  const int s = p.lf + 1, nb = p.lb + 1;
+  for (int b = 0; b <= p.lb; ++b) {
+    for (int a = 0; a <= p.la; ++a)
+      for (int f = 0; f < s; ++f) t[(a * nb + b) * s + f] = g[a * s + f];
+    for (int e = 0; e < p.le - b; ++e)  // g becomes (e, b + 1)
+      for (int f = 0; f < s; ++f) g[e * s + f] = g[(e + 1) * s + f] + ab * g[e * s + f];
+  }
+}
+inline void axis_accumulate(const RysPlan& p, Pack* g, const double* ab, Pack* h) {
+  const int s = p.lf + 1, nb = p.lb + 1, stride = (p.la + 1) * nb * s, axis = p.n * stride;
+  Pack* t = g + 3 * p.n * p.stride;
+  for (int x = 0; x < 3; ++x)
+    for (int r = 0; r < p.n; ++r) axis_recurrence(p, g + (x * p.n + r) * p.stride, ab[x], t + x * axis + r * stride);
+  for (int ax = p.la; ax >= 0; --ax)
+    for (int ay = p.la - ax; ay >= 0; --ay)
+      for (int bx = p.lb; bx >= 0; --bx)
+        for (int by = p.lb - bx; by >= 0; --by, h += p.nf) {
+          const Pack *gx = t + (ax * nb + bx) * s, *gy = t + axis + (ay * nb + by) * s;
+          const Pack* gz = t + 2 * axis + ((p.la - ax - ay) * nb + p.lb - bx - by) * s;
+          if (p.accumulate)
+            p.accumulate(h, gx, gy, gz, p.n, stride);
+          else
+            accumulate_any(h, gx, gy, gz, p.n, stride, p.lc, p.lf);
+        }
+}
+// Cartesian [ab|f0] to the functions of both shells, stored ket-major: half[f * nab + ab].
+inline void axis_functions(const RysPlan& p, bool cart, const Pack* h, Pack* half) {
+  const int na = nfunc(p.la, cart), nb = nfunc(p.lb, cart), nca = ncart(p.la), ncb = ncart(p.lb);
+  const double *ta = spherical_matrix(p.la).data(), *tb = spherical_matrix(p.lb).data();
+  for (int a = 0; a < na; ++a)
+    for (int b = 0; b < nb; ++b)
+      for (int f = 0; f < p.nf; ++f) {
+        Pack v = Pack{};
+        if (cart)
+          v = h[(a * ncb + b) * p.nf + f];
+        else
+          for (int i = 0; i < nca; ++i)
+            for (int j = 0; j < ncb; ++j) {
+              const double w = ta[a * nca + i] * tb[b * ncb + j];
+              if (w != 0.0) v += w * h[(i * ncb + j) * p.nf + f];
+            }
+        half[f * p.nab + a * nb + b] = v;
+      }
+}
+
 // v[ab * ncd + cd] of bra pair ib and the kets k0 .. k0 + W - 1.
 inline void rys_block(const RysPlan& p, const PairList& bra, int ib, const PairList& ket, int k0, int nket, const Operator& op, Pack* v, Pack* work) {
   Pack *h = work + p.h, *g = work + p.g, *half = work + p.half, *rows = work + p.rows, *roots = work + p.roots;
   const KetCentres c = ket_centres(ket, k0);
-  std::memset(static_cast<void*>(h), 0, sizeof(Pack) * p.ne * p.nf);
+  const double ab[3] = {bra.dx[ib], bra.dy[ib], bra.dz[ib]};
+  std::memset(static_cast<void*>(h), 0, sizeof(Pack) * p.hrows * p.nf);
   for_primitives(bra, ib, ket, k0, nket, c, op.cut, [&](const Quartet& s, auto) {
     rys_attenuate(p.n, op.omega, s, *p.table, roots);
     p.tables(g, p.le, p.n, roots, s);
-    rys_accumulate(p, g, h);
+    if (p.axis)
+      axis_accumulate(p, g, ab, h);
+    else
+      rys_accumulate(p, g, h);
   });
-  const double ab[3] = {bra.dx[ib], bra.dy[ib], bra.dz[ib]};
   const Pack cd[3] = {c.dx, c.dy, c.dz};
   // [e0|f0] -> (ab|f0], stored ket-major, -> (ab|cd)
-  if (p.bra_line) {
+  if (p.axis) {
+    axis_functions(p, bra.cart, h, half);
+  } else if (p.bra_line) {
     for (int f = 0; f < p.nf; ++f) {
       for (int e = 0; e < p.ne; ++e) rows[e] = h[e * p.nf + f];
       p.bra_line(rows, half + f * p.nab, ab[0], ab[1], ab[2]);

@@ -35,6 +35,7 @@ struct RysGradientPlan {
   size_t gamma_f, gamma_ef, gamma_e, sorted, g, h, rows, roots, total;
   RysGradientPlan(const PairList& b, const PairList& k) : base(b, k), e(b.la, b.la + b.lb), f(k.la, k.la + k.lb) {
     RysPlan& p = base;
+    p.axis = false;
     p.n = (p.le + p.lf + 1) / 2 + 1;
     p.table = &rys_table(p.n);
     p.stride = stride = (p.le + 2) * (p.lf + 1);
