@@ -62,15 +62,19 @@ def derivative_integrals(mole, omega=0.0):
         return mole.intor("int2e_ip1").reshape(3, *(mole.nao,) * 4)
 
 
+def by_pair(integrals):
+    """The derivative integrals once for each pair of functions that a matrix can be contracted with, that pair last."""
+    pairs = {"kl": integrals, "jk": integrals.transpose(0, 1, 4, 2, 3), "jl": integrals.transpose(0, 1, 3, 2, 4)}
+    return {name: np.ascontiguousarray(t).reshape(*t.shape[:3], -1) for name, t in pairs.items()}
+
+
 def expected_gradient(mole, integrals, density, weight_j, weight_k):
     """What `gradient` returns, from all derivative integrals: minus nabla moves the centre."""
     total = np.zeros((mole.nao, 3))
-    pairs = {"kl": integrals, "jk": integrals.transpose(0, 1, 4, 2, 3), "jl": integrals.transpose(0, 1, 3, 2, 4)}
-    pairs = {name: np.ascontiguousarray(t).reshape(*t.shape[:3], -1) for name, t in pairs.items()}
 
     def add(name, inner, outer):
         nonlocal total
-        total = total - np.einsum("xia,ia->ix", pairs[name] @ inner.ravel(), outer)
+        total = total - np.einsum("xia,ia->ix", integrals[name] @ inner.ravel(), outer)
 
     # The sum over n of pj_ij d_lk + pk_il d_jk with nabla on i, j, k and l in turn.
     for d, pj, pk in zip(density, weight_j, weight_k, strict=True):
@@ -96,7 +100,7 @@ def relative(value, expected):
 def check_gradient(case, kinds="sag", omega=0.0, tolerance=1e-11):
     rng = np.random.default_rng(1)
     density, pj, pk = (densities(rng, case.nao, kinds) for _ in range(3))
-    integrals = derivative_integrals(case, omega)
+    integrals = by_pair(derivative_integrals(case, omega))
     value = gradient(case, density, pj, pk, omega)
     assert relative(value, expected_gradient(case, integrals, density, pj, pk)) <= tolerance
     assert np.max(np.abs(np.sum(value, axis=0))) <= 1e-10 * max(1.0, np.max(np.abs(value)))
@@ -108,7 +112,7 @@ def test_every_class_up_to_f(isa, cart, omega):
     rng = np.random.default_rng(0)
     shells = [[contraction(rng, l, 1 + (l + k) % 3, 0.3, 3.0) for l in range(4)] for k in range(2)]
     case = mole(CENTERS, shells, cart)
-    integrals, of = derivative_integrals(case, omega), function_ls(case)
+    integrals, of = by_pair(derivative_integrals(case, omega)), function_ls(case)
     pairs = list(itertools.combinations_with_replacement(range(4), 2))
     errors = {}
     for bra, ket in itertools.combinations_with_replacement(pairs, 2):
