@@ -6,9 +6,9 @@ r"""Contractions of electron-repulsion integrals over four shell lists: the gene
 | `k`   | $K_{ac} = \sum_{bd} (ab\vert cd) X_{bd}$        | `(n, nB, nD)`    | `(n, nA, nC)`       |
 | `eri` | $(ab\vert cd)$                                  | empty            | `(nA, nB, nC, nD)`  |
 
-The lists are independent and Cartesian. The value is linear in each list and in X, so a derivative with respect to a parameter
-of a list is the same contraction over derivative shells (`_derivative_shells`), to every order. This is the slow path behind
-the symmetric J/K kernels of `_jk`.
+The lists are independent and Cartesian. The value is linear in each list and in X, so a derivative with respect to a
+parameter of a list is the same contraction over derivative shells (`_derivative_shells`), to every order. This is the
+slow path behind the symmetric J/K kernels of `_jk`.
 """
 
 import functools
@@ -16,6 +16,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -50,6 +51,11 @@ def contract(kind: str, lists: tuple[ShellList, ...], x: jax.Array, omega: float
     operands = [array for shells in lists for array in (shells.centers, shells.exponents, shells.coefficients)]
     layouts = tuple((shells.ls, shells.nprims) for shells in lists)
     return _primitive.bind(*operands, x, kind=kind, layouts=layouts, omega=omega, threshold=threshold)
+
+
+def zero_tangent(value) -> ad.Zero:
+    """The symbolic zero tangent of a value."""
+    return ad.Zero.from_primal_value(value)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _lists(operands, layouts) -> tuple[ShellList, ...]:
@@ -90,7 +96,7 @@ def _impl(*operands, **parameters):
 
 @_primitive.def_abstract_eval
 def _abstract(*operands, kind, layouts, omega, threshold):
-    return jax.core.ShapedArray(_shape(kind, layouts, operands[-1]), jnp.float64)
+    return ShapedArray(_shape(kind, layouts, operands[-1]), jnp.float64)
 
 
 mlir.register_lowering(_primitive, mlir.lower_fun(_call, multiple_results=False))
@@ -111,7 +117,7 @@ def _jvp(primals, tangents, *, kind, layouts, omega, threshold):
     if kind != "eri" and changes[-1] is not None:
         terms.append(contract(kind, lists, changes[-1], omega, threshold))
     if not terms:
-        return value, ad.Zero.from_primal_value(value)
+        return value, zero_tangent(value)
     return value, functools.reduce(jnp.add, terms)
 
 

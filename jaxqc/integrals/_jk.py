@@ -2,10 +2,11 @@ r"""Direct J and K of one molecule as JAX primitives with fast kernels for value
 
 - `jk`: densities to $J$ and $K$;
 - `jk_move`: the change of $J$ and $K$ when the shell centres move at fixed densities, linear in the move;
-- `jk_gradient`: $g_{sx} = \partial_{sx} \sum_n [\mathrm{tr} P^J_n J(D_n) + \mathrm{tr} P^K_n K(D_n)]$, the transpose of `jk_move`.
+- `jk_gradient`: $g_{sx} = \partial_{sx} \sum_n [\mathrm{tr} P^J_n J(D_n) + \mathrm{tr} P^K_n K(D_n)]$, the transpose of
+  `jk_move`.
 
-`jk` and `jk_gradient` are compiled kernels; `jk_move`, and whatever differentiates with respect to exponents, coefficients or
-twice with respect to the centres, runs through the general contractions of `_contraction`.
+`jk` and `jk_gradient` are compiled kernels; `jk_move`, and whatever differentiates with respect to exponents, coefficients
+or twice with respect to the centres, runs through the general contractions of `_contraction`.
 All matrices are over the molecule's own functions, spherical or Cartesian.
 """
 
@@ -14,10 +15,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from jaxqc.integrals._contraction import contract, sequential_batch
+from jaxqc.integrals._contraction import contract, sequential_batch, zero_tangent
 from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList, cartesian_offsets, cartesian_to_spherical, spherical_offsets
 
@@ -31,8 +33,8 @@ _gradient = Primitive("jaxqc_jk_gradient")
 _GENERAL = 1e-1
 
 
-def jk(shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold):
-    """J and K, each of shape (n, nao, nao) (zero size in front where not asked for); density (n, nao, nao)."""
+def jk(shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold) -> list[jax.Array]:
+    """J and K, each (n, nao, nao), or (0, nao, nao) where not asked for; density (n, nao, nao)."""
     return _jk.bind(
         shells.centers,
         shells.exponents,
@@ -74,7 +76,7 @@ def _empty(density):
 
 def _general(centers, exponents, coefficients, density, *, layout, cart, coulomb, exchange, omega, threshold):
     """J and K through the general contractions: slow, differentiable with respect to everything."""
-    shells = ShellList(*layout, centers, exponents, coefficients)
+    shells = ShellList(layout[0], layout[1], centers, exponents, coefficients)
     lists = (shells,) * 4
     x = _to_cartesian(layout[0], cart, density)
     cut = _GENERAL * threshold
@@ -133,7 +135,7 @@ def _install(primitive, call, shapes):
     primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
 
     def abstract(*operands, **parameters):
-        avals = [jax.core.ShapedArray(s, jnp.float64) for s in shapes(*operands, **parameters)]
+        avals = [ShapedArray(s, jnp.float64) for s in shapes(*operands, **parameters)]
         return avals if primitive.multiple_results else avals[0]
 
     primitive.def_abstract_eval(abstract)
@@ -153,7 +155,7 @@ def _given(tangents):
 def _added(values, terms):
     """Sums of lists of tangents; symbolic zeros where there is none."""
     if not terms:
-        return [ad.Zero.from_primal_value(v) for v in values]
+        return [zero_tangent(v) for v in values]
     return [functools.reduce(jnp.add, parts) for parts in zip(*terms, strict=True)]
 
 
@@ -204,7 +206,8 @@ def _gradient_jvp(primals, tangents, **parameters):
     if density is not None:
         terms.append([_gradient.bind(*primals[:3], density, *primals[4:], **parameters)])
     if weight_j is not None or weight_k is not None:
-        weights = [jnp.zeros_like(w) if t is None else t for w, t in zip(primals[4:], (weight_j, weight_k), strict=True)]
+        given = (weight_j, weight_k)
+        weights = [jnp.zeros_like(w) if t is None else t for w, t in zip(primals[4:], given, strict=True)]
         terms.append([_gradient.bind(*primals[:4], *weights, **parameters)])
     terms += _parameter_terms(_general_gradient, primals, shells, parameters)
     return value, _added([value], terms)[0]
@@ -248,7 +251,7 @@ def _move_transpose(cotangents, centers, exponents, coefficients, density, chang
     if ad.is_undefined_primal(density):
         aval = density.aval
         cts = _cotangents(cotangents, aval, parameters["coulomb"], parameters["exchange"])
-        total = _self_adjoint(lambda ct, p: _move.bind(*shells, ct, change, **p), *cts, parameters)
+        total = _self_adjoint(lambda ct, p: _move.bind(*shells, ct, change, **p), cts[0], cts[1], parameters)
         return [None, None, None, ad.Zero(aval) if total is None else total, None]
     cts = _cotangents(cotangents, density, parameters["coulomb"], parameters["exchange"])
     return [None, None, None, None, _gradient.bind(*shells, density, *cts, **parameters)]

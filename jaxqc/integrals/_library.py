@@ -46,9 +46,16 @@ def load() -> ctypes.CDLL:
     """
     path = _library_path()
     try:
-        return ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ImportError(f"The compiled library {path} of jaxqc could not be loaded: {error}.") from error
+    wanted = os.environ.get("JAXQC_ISA", "")
+    if wanted and not library.jaxqc_select_isa(wanted.encode()):
+        raise ImportError(
+            f"The environment variable JAXQC_ISA asks for the instruction set {wanted!r}, which this processor or this "
+            "build of jaxqc lacks. It must be 'auto', 'baseline', 'avx2' or 'avx512'; unset it for the best one."
+        )
+    return library
 
 
 def register(names: Iterable[str]) -> None:

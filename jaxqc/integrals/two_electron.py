@@ -21,16 +21,16 @@ def jk(
 ) -> tuple[jax.Array | None, jax.Array | None]:
     r"""Coulomb and exchange matrices of one density or several, integral-direct.
 
-    $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored. A quartet is skipped when
-    its Schwarz bound times the largest density element it meets falls below `threshold`, as in PySCF. The sums run in
-    a fixed order: the same bits on every run and for any number of threads.
+    $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored. A quartet is
+    skipped when its Schwarz bound times the largest density element it meets falls below `threshold`, as in PySCF.
+    The sums run in a fixed order: the same bits on every run and for any number of threads.
 
     **Arguments:**
 
     - `mol`: the molecule.
     - `density`: shape `(nao, nao)` or `(n, nao, nao)`, symmetric or not; electrons.
     - `coulomb`, `exchange`: which of the matrices are wanted.
-    - `omega`: 0 for $1/r$; positive for $\mathrm{erf}(\omega r)/r$; negative for $\mathrm{erfc}(|\omega| r)/r$; 1/Bohr.
+    - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$, negative for $\mathrm{erfc}(|\omega| r)/r$; 1/Bohr.
     - `threshold`: of the screening; Hartree.
 
     **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
@@ -77,7 +77,8 @@ def jk(
 def eri(mol: Molecule, *, omega: float = 0.0) -> jax.Array:
     r"""All electron-repulsion integrals $(ij|kl)$ in chemists' notation.
 
-    $(ij|kl) = \int \chi_i(1) \chi_j(1) r_{12}^{-1} \chi_k(2) \chi_l(2)$. Needs 8 nao⁴ bytes: for small molecules.
+    $(ij|kl) = \int \chi_i(1) \chi_j(1) r_{12}^{-1} \chi_k(2) \chi_l(2)$. Needs 16 bytes for each quartet of Cartesian
+    functions: for small molecules.
 
     **Arguments:**
 
@@ -86,18 +87,20 @@ def eri(mol: Molecule, *, omega: float = 0.0) -> jax.Array:
 
     **Returns:** shape `(nao, nao, nao, nao)`, Hartree.
 
-    **Raises:** `ValueError` when the tensor would exceed 8 GB.
+    **Raises:** `ValueError` when that exceeds 8 GB.
 
     **Example:**
 
         eri = jaxqc.integrals.eri(jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g"))
     """
-    if mol.nao**4 * 8 > 8e9:
+    shells = ShellList.from_molecule(mol)
+    # The tensor is made over Cartesian functions and then carried over, with a second one beside it.
+    size = 16e-9 * shells.nao_cart**4
+    if size > 8:
         raise ValueError(
-            f"jaxqc.integrals.eri would make a tensor of {mol.nao**4 * 8 / 1e9:.0f} GB for {mol.nao} functions; "
+            f"jaxqc.integrals.eri would need {size:.0f} GB for {mol.nao} functions ({shells.nao_cart} Cartesian ones); "
             "use jaxqc.integrals.jk, which never stores integrals."
         )
-    shells = ShellList.from_molecule(mol)
 
     def build(w: float) -> jax.Array:
         out = contract("eri", (shells,) * 4, jnp.zeros((0, 0, 0)), float(w), 1e-16)
