@@ -5,8 +5,8 @@ r"""Direct J and K of one molecule as JAX primitives with fast kernels for value
 - `jk_gradient`: $g_{sx} = \partial_{sx} \sum_n [\mathrm{tr} P^J_n J(D_n) + \mathrm{tr} P^K_n K(D_n)]$, the transpose of
   `jk_move`.
 
-`jk` and `jk_gradient` are compiled kernels; `jk_move`, and whatever differentiates with respect to exponents, coefficients
-or twice with respect to the centres, runs through the general contractions of `_contraction`.
+`jk` and `jk_gradient` are compiled kernels; `jk_move`, and whatever differentiates with respect to exponents,
+coefficients or twice with respect to the centres, runs through the general contractions of `_contraction`.
 All matrices are over the molecule's own functions, spherical or Cartesian.
 """
 
@@ -29,7 +29,7 @@ _move = Primitive("jaxqc_jk_move")
 _move.multiple_results = True
 _gradient = Primitive("jaxqc_jk_gradient")
 
-# Thresholds of the general contractions relative to that of the kernels: they carry no density-block screening of their own.
+# Threshold of the general contractions relative to that of the kernels: they do not screen with density blocks.
 _GENERAL = 1e-1
 
 

@@ -21,8 +21,8 @@ def jk(
 ) -> tuple[jax.Array | None, jax.Array | None]:
     r"""Coulomb and exchange matrices of one density or several, integral-direct.
 
-    $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored. A quartet is
-    skipped when its Schwarz bound times the largest density element it meets falls below `threshold`, as in PySCF.
+    $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored.
+    A quartet is skipped when its Schwarz bound times the largest density element it meets falls below `threshold`, as in PySCF.
     The sums run in a fixed order: the same bits on every run and for any number of threads.
 
     **Arguments:**
@@ -35,7 +35,8 @@ def jk(
 
     **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
 
-    **Raises:** `ValueError` for a density of another shape, a threshold that is not positive, or when nothing is wanted.
+    **Raises:** `ValueError` for a density of another shape, a threshold that is not positive, or when neither matrix
+    is wanted.
 
     **Source:** Häser and Ahlrichs, doi:10.1002/jcc.540100111.
 
