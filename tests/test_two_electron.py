@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pyscf import gto, scf
+from pyscf import gto
+from pyscf.scf import _vhf
 from two_electron_cases import densities, error, reference, shell_list
 
 import jaxqc
@@ -102,9 +103,9 @@ def cluster():
 @pytest.mark.parametrize("threshold", [1e-6, 1e-8, 1e-10, 1e-12, 1e-13, 1e-14, 1e-16])
 def test_screening_errs_as_pyscf_does(cluster, threshold):
     mole, density, exact = cluster
-    opt = scf._vhf._VHFOpt(mole, "int2e", "CVHFnrs8_prescreen", "CVHFnr_int2e_q_cond", "CVHFnr_dm_cond")
+    opt = _vhf._VHFOpt(mole, "int2e", "CVHFnrs8_prescreen", "CVHFnr_int2e_q_cond", "CVHFnr_dm_cond")
     opt.direct_scf_tol = threshold
-    theirs = scf._vhf.direct(density, mole._atm, mole._bas, mole._env, opt, 1, mole.cart)
+    theirs = _vhf.direct(density, mole._atm, mole._bas, mole._env, opt, 1, mole.cart)
     ours = jk(jaxqc.Molecule.from_pyscf(mole), jnp.asarray(density), threshold=threshold)
     for mine, yours, e in zip(ours, theirs, exact, strict=True):
         assert error(np.asarray(mine), e) <= max(2 * error(yours, e), 3e-13)
@@ -179,7 +180,7 @@ def test_another_geometry_compiles_nothing():
     step(mol)
     moved = mol.with_coords(mol.coords + 0.1 * jnp.arange(6.0).reshape(2, 3))
     value = step(moved)
-    assert step._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+    assert step._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
     for v, e in zip(value, reference(moved.to_pyscf(), np.eye(mol.nao)), strict=True):
         assert error(np.asarray(v), e) <= 1e-11
 

@@ -347,7 +347,7 @@ def test_another_geometry_compiles_nothing():
     slope = jax.jit(jax.grad(lambda coords: value(mol.with_coords(coords))))
     slope(mol.coords)
     slope(mol.coords + 0.1 * jnp.arange(6.0).reshape(2, 3))
-    assert slope._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+    assert slope._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def invariant(mol):

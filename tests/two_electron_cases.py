@@ -1,6 +1,7 @@
 """Shells of all kinds for tests of the two-electron kernels, and PySCF's values for them."""
 
 import contextlib
+from typing import Any
 
 import numpy as np
 from pyscf import gto, scf
@@ -54,9 +55,8 @@ def shell_list(mole):
             centers.append(mole.bas_coord(shell))
             exponents.append(mole.bas_exp(shell)[used])
             coefficients.append(column[used] * _FACTOR.get(l, 1.0))
-    return ShellList(
-        tuple(ls), tuple(nprims), np.array(centers), np.concatenate(exponents), np.concatenate(coefficients)
-    )
+    arrays: Any = (np.array(centers), np.concatenate(exponents), np.concatenate(coefficients))
+    return ShellList(tuple(ls), tuple(nprims), *arrays)
 
 
 def function_ls(mole):
