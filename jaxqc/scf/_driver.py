@@ -64,7 +64,7 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         >>> import jaxqc
         >>> mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.917", basis="sto-3g")
         >>> round(float(jaxqc.scf(mol).energy), 6)
-        -98.570779
+        -98.57078
     """
     if callback is None and verbose:
         callback = _report.print_table()
@@ -79,7 +79,8 @@ def energy(mol, *, xc=None, **options: Any) -> jax.Array:
     """Total energy: a pure function of the molecule, under jit, grad, jvp, vmap and any nesting of them.
 
     Derivatives are those of the converged energy (see `jaxqc.scf._implicit`), with respect to coordinates, exponents,
-    coefficients and the field; iterations are never differentiated.
+    coefficients and the field; iterations are never differentiated. Where functions are removed for linear dependence,
+    derivatives hold the span of the others fixed.
 
     Args:
         mol: `Molecule`.

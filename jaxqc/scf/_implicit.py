@@ -8,7 +8,7 @@ because the energy is stationary in the orbital rotations and W is the multiplie
 (doi:10.1080/00268976900100941). One reverse sweep through the integrals gives all components.
 
 Higher orders. The orbitals are an implicit function of the molecule: dC = C (K - S'/2), where the rotation K solves the
-coupled-perturbed equations H K = -g' (doi:10.1002/qua.560130875 writes them for this purpose). Only rotations between
+coupled-perturbed equations H K = -g' (doi:10.1063/1.1670299). Only rotations between
 differently occupied orbitals occur, so degenerate levels do no harm. All expressions are written in terms of (mol,
 field, C, F) without assuming canonical orbitals, hence can be differentiated again and again.
 """
