@@ -111,8 +111,32 @@ RCG_INLINE void digest_exchange(const DigestDims& m, const Pack* v, const double
 // jab: running sums of the bra pair; dab: twice its density; jcd, dcd: component-major arrays of the ket class.
 RCG_INLINE void digest_coulomb(int nab, int ncd, const Pack* v, const double* dab, Pack* jab, const double* dcd, double* jcd, int64_t n, int k0,
                                Pack factor) {
+  // Four ket components at a time: their sums stay in registers, those of the bra are read and written once for the four.
+  int c = 0;
+  for (; c + 4 <= ncd; c += 4) {
+    Pack d[4], s[4];
 #pragma GCC unroll 4
-  for (int c = 0; c < ncd; ++c) {
+    for (int x = 0; x < 4; ++x) {
+      d[x] = factor * load(dcd + (c + x) * n + k0);
+      s[x] = Pack{};
+    }
+    for (int a = 0; a < nab; ++a) {
+      const Pack* e = v + a * ncd + c;
+      Pack j = jab[a];
+#pragma GCC unroll 4
+      for (int x = 0; x < 4; ++x) {
+        j += e[x] * d[x];
+        s[x] += e[x] * dab[a];
+      }
+      jab[a] = j;
+    }
+#pragma GCC unroll 4
+    for (int x = 0; x < 4; ++x) {
+      double* o = jcd + (c + x) * n + k0;
+      store(o, load(o) + factor * s[x]);
+    }
+  }
+  for (; c < ncd; ++c) {
     const Pack d = factor * load(dcd + c * n + k0);
     Pack s = Pack{};
     for (int a = 0; a < nab; ++a) {

@@ -59,7 +59,8 @@ void jk_build(const PairSet& set, const double* density, int nset, bool coulomb,
     r.density.push_back(part.matrix.data());
     raise_shell_max(basis, part.matrix.data(), r.shell_max);
   }
-  for (double m : r.shell_max) r.density_max = std::max(r.density_max, 4.0 * m);
+  for (int a = 0; a < nshell; ++a)
+    r.row_max.push_back(*std::max_element(&r.shell_max[static_cast<size_t>(a) * nshell], &r.shell_max[static_cast<size_t>(a) * nshell] + nshell));
 
   std::vector<PairClass> classes(set.lists.size());
   run(static_cast<int>(classes.size()), [&](int c, int) {
@@ -67,7 +68,10 @@ void jk_build(const PairSet& set, const double* density, int nset, bool coulomb,
     pc.list = set.lists[c];
     const PairList& l = pc.list;
     pc.density_max.resize(l.n);
-    for (int i = 0; i < l.n; ++i) pc.density_max[i] = 4.0 * r.shell_max[static_cast<size_t>(l.ish[i]) * nshell + l.jsh[i]];
+    for (int i = 0; i < l.n; ++i) {
+      pc.density_max[i] = 4.0 * r.shell_max[static_cast<size_t>(l.ish[i]) * nshell + l.jsh[i]];
+      pc.density_list_max = std::max(pc.density_list_max, pc.density_max[i]);
+    }
     for (const DensityPart& part : parts) {
       Doubles d(coulomb ? static_cast<size_t>(l.na) * l.nb * l.n : 0);
       if (coulomb && !part.antisymmetric)

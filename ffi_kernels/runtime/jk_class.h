@@ -16,10 +16,13 @@ struct LaneFactors {
 };
 
 // Largest of the density elements that meet an integral of the bra with each ket of the pack (4 |D_ab|, 4 |D_cd|, |D_ac| ...).
-RCG_INLINE Pack density_bound(const JKRequest& r, const PairClass& ket, int k0, double dab, const double* row_i, const double* row_j) {
+// `row`: the largest in the rows of the bra's shells; the blocks themselves are looked up only where the pack is not out already.
+RCG_INLINE Pack density_bound(const JKRequest& r, const PairClass& ket, int k0, double qab, double dab, double row, const double* row_i,
+                              const double* row_j) {
   Pack bound = Pack{};
   if (r.coulomb) bound = max(splat(dab), load(&ket.density_max[k0]));
   if (r.exchange) {
+    if (!any((qab * load(&ket.list.q[k0])) * max(bound, splat(row)) > splat(r.threshold))) return bound;
     const Index k = load_index(&ket.list.ish[k0]), l = load_index(&ket.list.jsh[k0]);
     bound = max(bound, max(max(gather(row_i, k), gather(row_i, l)), max(gather(row_j, k), gather(row_j, l))));
   }
@@ -55,7 +58,8 @@ RCG_INLINE void jk_loop(const JKRequest& r, const std::vector<PairClass>& classe
     if (bra.q[ib] < 0) continue;
     const double dab = bc.density_max[ib];
     const double *row_i = &r.shell_max[static_cast<size_t>(bra.ish[ib]) * r.nshell], *row_j = &r.shell_max[static_cast<size_t>(bra.jsh[ib]) * r.nshell];
-    const double reach = bra.q[ib] * r.density_max;
+    const double row = r.exchange ? std::max(r.row_max[bra.ish[ib]], r.row_max[bra.jsh[ib]]) : 0.0;
+    const double reach = bra.q[ib] * std::max(row, r.coulomb ? std::max(dab, kc.density_list_max) : 0.0);
     if (r.coulomb)
       for (int s = 0; s < r.nset; ++s)
         for (int a = 0; a < nab; ++a) {
@@ -66,7 +70,7 @@ RCG_INLINE void jk_loop(const JKRequest& r, const std::vector<PairClass>& classe
       if (task.same && ket.buckets[b] > ib) break;
       for (int k0 = ket.buckets[b]; k0 < ket.buckets[b + 1]; k0 += W) {
         if ((task.same && k0 > ib) || reach * ket.q[k0] <= r.threshold) break;
-        const Pack bound = density_bound(r, kc, k0, dab, row_i, row_j);
+        const Pack bound = density_bound(r, kc, k0, bra.q[ib], dab, row, row_i, row_j);
         const LaneFactors lanes = lane_factors(bra, ib, ket, k0, task.same, bound, r.threshold);
         if (!lanes.live) continue;
         const Pack* v = block(ib, k0, lanes.nprim);

@@ -11,6 +11,7 @@ struct PairClass {
   PairList list;
   std::vector<Doubles> density;  // [set][component * n + pair]
   Doubles density_max;           // 4 max |D_ij| of the pair over all sets
+  double density_list_max = 0;   // the largest of them
 };
 
 // One J/K build over a set of densities, each symmetric or antisymmetric (K only).
@@ -20,7 +21,7 @@ struct JKRequest {
   double threshold = 1e-13, omega = 0.0;
   std::vector<const double*> density;  // [set] -> (nao, nao)
   std::vector<double> shell_max;       // (nshell, nshell) max |D| over a shell block and all sets
-  double density_max = 0.0;            // 4 times the largest element
+  std::vector<double> row_max;         // (nshell) the largest of each row
 };
 
 // Partial sums of one slot: K complete rows, J in pair order. The same quartets go to the same slot whatever the number of threads.
