@@ -12,27 +12,14 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 
-try:
-    from jaxqc.ffi_kernels.rcg import report
-    from jaxqc.ffi_kernels.rcg.allocator import allocate, grouped, lifetimes
-    from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph, pair_components
-    from jaxqc.ffi_kernels.rcg.emit import class_name
-    from jaxqc.ffi_kernels.rcg.graph import RULES, Class, Graph, Node, build_graph, flops, vrr_graph, vrr_targets
-    from jaxqc.ffi_kernels.rcg.model import REGISTER_LIMIT, accumulated, integrals
-    from jaxqc.ffi_kernels.rcg.phase2 import phase2
-    from jaxqc.ffi_kernels.rcg.schedule import SCHEDULES, list_schedule, peak_live, schedule
-except ImportError:  # a source tree that is not installed
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from ffi_kernels.rcg import report
-    from ffi_kernels.rcg.allocator import allocate, grouped, lifetimes
-    from ffi_kernels.rcg.cartesian import ncart, nsph, pair_components
-    from ffi_kernels.rcg.emit import class_name
-    from ffi_kernels.rcg.graph import RULES, Class, Graph, Node, build_graph, flops, vrr_graph, vrr_targets
-    from ffi_kernels.rcg.model import REGISTER_LIMIT, accumulated, integrals
-    from ffi_kernels.rcg.phase2 import phase2
-    from ffi_kernels.rcg.schedule import SCHEDULES, list_schedule, peak_live, schedule
+from jaxqc.ffi_kernels.rcg import report
+from jaxqc.ffi_kernels.rcg.allocator import allocate, grouped, lifetimes
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph, pair_components
+from jaxqc.ffi_kernels.rcg.emit import class_name
+from jaxqc.ffi_kernels.rcg.graph import RULES, Class, Graph, Node, build_graph, flops, vrr_graph, vrr_targets
+from jaxqc.ffi_kernels.rcg.model import REGISTER_LIMIT, accumulated, integrals
+from jaxqc.ffi_kernels.rcg.phase2 import phase2
+from jaxqc.ffi_kernels.rcg.schedule import SCHEDULES, list_schedule, peak_live, schedule
 
 PPPP: Class = (1, 1, 1, 1)
 DDDD: Class = (2, 2, 2, 2)

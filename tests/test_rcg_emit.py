@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 from pyscf import gto
 
-try:
-    from jaxqc.ffi_kernels.rcg import __main__ as command
-    from jaxqc.ffi_kernels.rcg import cartesian, emit, graph, options, reference, schedule
-except ImportError:  # a source tree that is not installed
-    from ffi_kernels.rcg import __main__ as command
-    from ffi_kernels.rcg import cartesian, emit, graph, options, reference, schedule
+from jaxqc.ffi_kernels.rcg import __main__ as command
+from jaxqc.ffi_kernels.rcg import cartesian, emit, graph, options, reference, schedule
 
 LMAX, MAX_SIZE, GRADIENT_MAX_SIZE = 3, 280, 150
 CLASSES = emit.classes(LMAX, MAX_SIZE)
@@ -158,8 +154,8 @@ def pair_matrix(library, kind, la, lb, ab):
 def test_class_equals_libcint(library, cls, kind):
     shells, mol = shells_and_mol(cls)
     a, b, c, d = (np.array(s.center) for s in shells)
-    bra = pair_matrix(library, kind, *cls[:2], a - b)
-    ket = pair_matrix(library, kind, *cls[2:], c - d)
+    bra = pair_matrix(library, kind, *cls[:2], a - b)  # pyright: ignore[reportCallIssue]
+    ket = pair_matrix(library, kind, *cls[2:], c - d)  # pyright: ignore[reportCallIssue]
     block = bra @ vertical(library, cls, shells) @ ket.T
     expected = mol.intor_by_shell(f"int2e_{kind}", (0, 1, 2, 3)).reshape(block.shape)
     np.testing.assert_allclose(block, expected, rtol=0, atol=2e-14 * np.abs(expected).max() * 10)
@@ -169,7 +165,7 @@ def test_class_equals_libcint(library, cls, kind):
 @pytest.mark.parametrize("pair", emit.pairs(PAIRS_LMAX), ids=emit.class_name)
 def test_horizontal_adjoint_is_the_transpose(library, pair, kind):
     ab = [0.3, -1.1, 0.7]
-    forward, adjoint = (pair_matrix(library, k, *pair, ab) for k in (kind, "t_" + kind))
+    forward, adjoint = (pair_matrix(library, k, *pair, ab) for k in (kind, "t_" + kind))  # pyright: ignore[reportCallIssue]
     np.testing.assert_allclose(adjoint, forward.T, rtol=1e-13, atol=1e-14)
 
 
@@ -209,7 +205,7 @@ def centre_derivatives(library, cls, shells, density):
     ab, cd = (np.subtract(shells[k].center, shells[k + 1].center) for k in (0, 2))
 
     def sides(ab, cd):
-        return pair_matrix(library, "sph", *cls[:2], ab), pair_matrix(library, "sph", *cls[2:], cd)
+        return pair_matrix(library, "sph", *cls[:2], ab), pair_matrix(library, "sph", *cls[2:], cd)  # pyright: ignore[reportCallIssue]
 
     bra, ket = sides(ab, cd)
     gamma = np.ascontiguousarray(bra.T @ density @ ket)

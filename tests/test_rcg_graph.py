@@ -10,16 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyscf import gto
 
-try:
-    from jaxqc.ffi_kernels.rcg import __main__ as command
-    from jaxqc.ffi_kernels.rcg import allocator, cartesian, emit, graph, hrr, model, phase2, reference, report
-    from jaxqc.ffi_kernels.rcg.options import NOTHING, PAPER, Options
-    from jaxqc.ffi_kernels.rcg.schedule import SCHEDULES, peak_live, reach_scores, schedule
-except ImportError:  # a source tree that is not installed
-    from ffi_kernels.rcg import __main__ as command
-    from ffi_kernels.rcg import allocator, cartesian, emit, graph, hrr, model, phase2, reference, report
-    from ffi_kernels.rcg.options import NOTHING, PAPER, Options
-    from ffi_kernels.rcg.schedule import SCHEDULES, peak_live, reach_scores, schedule
+from jaxqc.ffi_kernels.rcg import __main__ as command
+from jaxqc.ffi_kernels.rcg import allocator, cartesian, emit, graph, hrr, model, phase2, reference, report
+from jaxqc.ffi_kernels.rcg.options import NOTHING, PAPER, Options
+from jaxqc.ffi_kernels.rcg.schedule import SCHEDULES, peak_live, reach_scores, schedule
 
 SMALL = [(0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 1, 1), (2, 0, 1, 1), (2, 1, 2, 0), (2, 2, 1, 0)]
 
@@ -86,8 +80,8 @@ def contracted(cls, rule="greedy", kind="list", seed=0):
         h += np.reshape([values[k] for k in vertical.targets], h.shape)
     ab, cd = (np.subtract(shells[k].center, shells[k + 1].center) for k in (0, 2))
     bra, ket = hrr.hrr_graph(*cls[:2]), hrr.hrr_graph(*cls[2:])
-    half = np.array([bra.evaluate(column, ab) for column in h.T])
-    block = np.array([ket.evaluate(row, cd) for row in half.T])
+    half = np.array([bra.evaluate(column, ab) for column in h.T])  # pyright: ignore[reportArgumentType]
+    block = np.array([ket.evaluate(row, cd) for row in half.T])  # pyright: ignore[reportArgumentType]
     return block, mol.intor_by_shell("int2e_sph", (0, 1, 2, 3)).reshape(block.shape)
 
 
@@ -133,7 +127,7 @@ def test_paper_rule_is_algorithm_one():
                 axis = i + 3
             elif a[i] > 0:
                 axis = i
-        return graph.Step(graph.KET, axis - 3) if axis >= 3 else graph.Step(graph.BRA, axis)
+        return graph.Step(graph.KET, axis - 3) if axis >= 3 else graph.Step(graph.BRA, axis)  # pyright: ignore[reportArgumentType, reportOptionalOperand]
 
     built = graph.vrr_graph((2, 1, 2, 0), "paper")
     for node, step in zip(built.nodes, built.steps, strict=True):
@@ -279,7 +273,7 @@ def test_horizontal_recurrence_is_the_polynomial_identity(pair):
     for mask in itertools.product((0, 1), repeat=2):
         target = (ta.T if mask[0] else np.eye(len(ta))) @ expected @ (tb if mask[1] else np.eye(len(tb)))
         for fused in (True, False):
-            found = hrr.hrr_graph(la, lb, mask, fused).evaluate(list(e), list(a - b))
+            found = hrr.hrr_graph(la, lb, mask, fused).evaluate(list(e), list(a - b))  # pyright: ignore[reportArgumentType]
             scale = np.abs(e).max() * max(1, np.abs(a - b).max()) ** lb
             np.testing.assert_allclose(found, target.ravel(), rtol=0, atol=1e-13 * scale)
 
@@ -289,7 +283,7 @@ def test_transposed_graph_is_the_adjoint(pair):
     rng = np.random.default_rng(1)
     ab = list(rng.normal(size=3))
     for mask in itertools.product((0, 1), repeat=2):
-        forward = hrr.hrr_graph(*pair, mask)
+        forward = hrr.hrr_graph(*pair, mask)  # pyright: ignore[reportCallIssue]
         x, y = rng.normal(size=len(forward.inputs)), rng.normal(size=len(forward.outputs))
         left = np.dot(forward.evaluate(list(x), ab), y)
         right = np.dot(forward.transposed().evaluate(list(y), ab), x)
@@ -339,7 +333,7 @@ def test_tier_follows_the_model_unless_told_otherwise():
 def test_report_rows_are_consistent():
     for row in report.report(2):
         cls = tuple(map(int, row.cls))
-        assert row.nodes["greedy"] == len(graph.vrr_graph(cls).nodes)
+        assert row.nodes["greedy"] == len(graph.vrr_graph(cls).nodes)  # pyright: ignore[reportArgumentType]
         assert row.slots_packed <= row.peak_live["greedy/list"] <= row.slots
         assert row.slots_class_packed <= row.slots_class
         assert row.flops <= row.flops_unfused

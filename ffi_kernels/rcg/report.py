@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from multiprocessing import get_context
 
 from .allocator import allocate, lifetimes
 from .emit import class_name, classes
@@ -105,7 +106,8 @@ def report(lmax: int = 4, jobs: int = 1, **choices) -> Iterator[Row]:
     if jobs <= 1:
         yield from map(make, wanted)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    # Fresh processes: a fork of one in which JAX runs its threads may hang.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         # The largest classes first, or one of them would run alone at the end.
         futures = {cls: pool.submit(make, cls) for cls in sorted(wanted, key=accumulated, reverse=True)}
         for cls in wanted:

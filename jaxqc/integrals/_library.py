@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,8 +25,10 @@ def _library_path() -> Path:
             f"The environment variable JAXQC_CPU_LIBRARY names {override!r}, which is not a file. "
             f"It must be the path of {LIBRARY_NAME}; unset it to use the library that is installed with jaxqc."
         )
-    # An editable install has the library in another folder of the package's path than the Python sources.
+    # The sources may be imported from elsewhere than where the library is installed: an editable install, or a checkout
+    # as the current folder.
     folders = [Path(entry) for entry in jaxqc.__path__]
+    folders += [Path(entry) / "jaxqc" for entry in sys.path if entry]
     for folder in folders:
         if (folder / LIBRARY_NAME).is_file():
             return folder / LIBRARY_NAME

@@ -22,8 +22,8 @@ def jk(
     r"""Coulomb and exchange matrices of one density or several, integral-direct.
 
     $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored.
-    A quartet is skipped when its Schwarz bound times the largest density element it meets falls below `threshold`, as in PySCF.
-    The sums run in a fixed order: the same bits on every run and for any number of threads.
+    A quartet is skipped when its Schwarz bound times the largest density element it meets falls below `threshold`,
+    as in PySCF. The sums run in a fixed order: the same bits on every run and for any number of threads.
 
     **Arguments:**
 
