@@ -29,7 +29,7 @@ def run(options) -> int:
 
 
 def describe_kernels() -> str:
-    """Says in a few words which kernels run, and on how many threads; refuses an instruction set that is not there."""
+    """Says in a few words which kernels run, and on how many threads."""
     isa = isa_in_use()
     return f"{_NAMES.get(isa, isa)} kernels, {threads()} thread" + ("" if threads() == 1 else "s")
 
@@ -40,14 +40,7 @@ def isa_in_use() -> str:
 
     function = load().jaxqc_isa
     function.restype = ctypes.c_char_p
-    isa = function().decode()
-    asked = os.environ.get("JAXQC_ISA", "")
-    if asked not in ("", "auto", isa):
-        raise ValueError(
-            f"The environment variable JAXQC_ISA is {asked!r}, which this processor does not have or jaxqc does not "
-            f"know; it must be 'auto', 'baseline', 'avx2' or 'avx512', and the best one here is {isa!r}."
-        )
-    return isa
+    return function().decode()
 
 
 def threads() -> int:
