@@ -303,11 +303,11 @@ def report(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only (H2O)5 / cc-pVDZ, few repeats, no memory")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="J+K with each, the rest with the most")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), help="default: all but the memory system")
     parser.add_argument("--isas", nargs="+", default=["avx512", "avx2", "baseline"])
-    parser.add_argument("--repeats", type=int, help="of each J+K build and gradient (default 3); SCF once")
+    parser.add_argument("--repeats", type=int, help="of each J+K build (default 3); gradient one less; SCF once")
     parser.add_argument("--output", type=Path, default=HERE / "cpu_benchmark.md")
     options = parser.parse_args()
     systems = options.systems or (QUICK if options.quick else [name for name in SYSTEMS if name != MEMORY])
@@ -321,9 +321,9 @@ def main():
                 )
             continue
         for system in systems:
-            for threads in options.threads:
+            for threads in options.threads if part == "jk" else [max(options.threads)]:
                 task = {"part": part, "system": system, "threads": threads, "isas": options.isas}
-                tasks.append({**task, "repeats": 1 if part == "scf" else repeats})
+                tasks.append({**task, "repeats": {"jk": repeats, "gradient": max(1, repeats - 1), "scf": 1}[part]})
     results = []
     for task in tasks:
         rows = spawn(task)

@@ -82,8 +82,7 @@ def test_tight_and_diffuse_functions_with_each_instruction_set(isa, ls, order):
     tight_and_diffuse(ls, 1e3, 0.05, order, number=4)
 
 
-@pytest.mark.parametrize("distance", [0.3, 1.8, 4.0])
-@pytest.mark.parametrize("exponent", [0.3, 1.0])
+@pytest.mark.parametrize(("exponent", "distance"), [(0.3, 4.0), (1.0, 1.8)])
 @pytest.mark.parametrize("ls", [(4, 4), (5, 4), (5, 5), (6, 5), (6, 6)])
 def test_similar_functions_of_high_angular_momentum(ls, exponent, distance):
     shells = [[[ls[0], [exponent, 1.0]]], [[ls[1], [1.2 * exponent, 1.0]]]]
