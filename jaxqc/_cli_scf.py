@@ -139,7 +139,7 @@ def _write_failure(options, message):
     model = {"method": options.xc or "hf", "basis": options.basis}
     keywords = {"charge": options.charge, "spin": options.spin, "unit": options.unit}
     keywords |= _keywords(options, _settings(options))
-    data = qcschema.failed_result(driver, None, model, keywords, "input_error", message)
+    data = qcschema.failed_result(driver, model, keywords, "input_error", message)
     _write(data, options, driver)
 
 

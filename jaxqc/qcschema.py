@@ -18,8 +18,8 @@ def atomic_result(result: Result, gradient=None, *, keywords: Mapping | None = N
     """Returns a result as a QCSchema AtomicResult.
 
     Args:
-        result: a `Result` that is not traced. Where it has not converged, `success` is False, `return_result` is None
-            and `error` says why.
+        result: a `Result` that is not traced. Where it has not converged, `success` is False, `error` says why
+            and there is no `return_result`.
         gradient: (natm, 3) Hartree/Bohr, if it was computed; it then is the `return_result`.
         keywords: settings of the calculation, to be kept with it.
         wall_time: seconds, to be kept with it.
@@ -44,7 +44,6 @@ def atomic_result(result: Result, gradient=None, *, keywords: Mapping | None = N
     if converged:
         error = None
     else:
-        returned = None
         for name in ("return_energy", "scf_total_energy"):
             del properties[name]  # nobody may take it for an energy
         error = {
@@ -52,25 +51,26 @@ def atomic_result(result: Result, gradient=None, *, keywords: Mapping | None = N
             "error_message": f"The {result.kind} calculation did not converge within {int(result.cycles)} cycles; "
             f"the orbital gradient is {float(result.gradient_norm):.1e} Hartree.",
         }
-    return {
+    data = {
         **_head("energy" if gradient is None else "gradient", wall_time),
         "molecule": to_qcschema(result.mol),
         "model": {"method": "hf", "basis": result.mol.basis},
         "keywords": {"reference": result.reference.kind, **(keywords or {})},
         "properties": clean(properties),
-        "return_result": clean(returned),
         "success": converged,
         "error": error,
         "extras": {"jaxqc": clean(_extras(result, summary))},
     }
+    if converged:
+        data["return_result"] = clean(returned)
+    return data
 
 
-def failed_result(driver: str, molecule: dict | None, model: dict, keywords: Mapping, kind: str, message: str) -> dict:
+def failed_result(driver: str, model: dict, keywords: Mapping, kind: str, message: str) -> dict:
     """Returns the QCSchema of a calculation that could not be done.
 
     Args:
         driver: `"energy"` or `"gradient"`.
-        molecule: a QCSchema Molecule, or None where there is none.
         model: `method` and `basis`.
         keywords: settings of the calculation.
         kind: QCSchema's type of the error, such as `"input_error"`.
@@ -78,11 +78,9 @@ def failed_result(driver: str, molecule: dict | None, model: dict, keywords: Map
     """
     return {
         **_head(driver, None),
-        "molecule": molecule,
         "model": model,
         "keywords": dict(keywords),
         "properties": {},
-        "return_result": None,
         "success": False,
         "error": {"error_type": kind, "error_message": message},
         "extras": {},

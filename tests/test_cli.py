@@ -152,7 +152,7 @@ def test_not_converged_is_status_1_and_gives_no_energy(capsys, tmp_path):
     captured = capsys.readouterr()
     assert "NOT CONVERGED" in captured.out and "did not converge within 2 cycles" in captured.err
     data = json.loads(out.read_text())
-    assert data["success"] is False and data["return_result"] is None
+    assert data["success"] is False and "return_result" not in data
     assert data["error"]["error_type"] == "convergence_error"
     assert "scf_total_energy" not in data["properties"] and "return_energy" not in data["properties"]
     assert cli.main(["scf", WATER, "--basis", "sto-3g", "--max-cycles", "2", "--quiet"]) == 1
@@ -242,6 +242,15 @@ def test_cached_programs_load_without_alarms(tmp_path):
         done = shell("scf", WATER, "--basis", "sto-3g", "--gradient", XDG_CACHE_HOME=str(tmp_path))
         assert done.returncode == 0 and done.stderr == ""
     assert list((tmp_path / "jaxqc" / "xla").glob("*/*"))
+
+
+def test_first_call_is_quick(tmp_path):
+    """Water in def2-SVP: below 10 s with empty caches, below 4 s with warm ones, in time of the processor."""
+    for bound in (10.0, 4.0):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert shell("scf", WATER, "--basis", "def2-svp", XDG_CACHE_HOME=str(tmp_path)).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < bound
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["scf", "--help"], ["--version"]])
