@@ -15,18 +15,20 @@ struct LaneFactors {
   bool live;
 };
 
-// Largest of the density elements that meet an integral of the bra with each ket of the pack (4 |D_ab|, 4 |D_cd|, |D_ac| ...).
-// `row`: the largest in the rows of the bra's shells; the blocks themselves are looked up only where the pack is not out already.
-RCG_INLINE Pack density_bound(const JKRequest& r, const PairClass& ket, int k0, double qab, double dab, double row, const double* row_i,
-                              const double* row_j) {
-  Pack bound = Pack{};
-  if (r.coulomb) bound = max(splat(dab), load(&ket.density_max[k0]));
-  if (r.exchange) {
-    if (!any((qab * load(&ket.list.q[k0])) * max(bound, splat(row)) > splat(r.threshold))) return bound;
+// Largest density elements that meet an integral of the bra with each ket of the pack: 4 |D_ab| and 4 |D_cd| in J, |D_ac| ... in K.
+struct DensityBounds {
+  Pack coulomb, exchange;
+};
+// `row`: the largest in the rows of the bra's shells; the blocks themselves are looked up only where that is not enough to leave K out.
+RCG_INLINE DensityBounds density_bounds(const JKRequest& r, const PairClass& ket, int k0, double qab, double dab, double row, const double* row_i,
+                                        const double* row_j) {
+  DensityBounds b{Pack{}, Pack{}};
+  if (r.coulomb) b.coulomb = max(splat(dab), load(&ket.density_max[k0]));
+  if (r.exchange && any(qab * row * load(&ket.list.q[k0]) > splat(r.threshold))) {
     const Index k = load_index(&ket.list.ish[k0]), l = load_index(&ket.list.jsh[k0]);
-    bound = max(bound, max(max(gather(row_i, k), gather(row_i, l)), max(gather(row_j, k), gather(row_j, l))));
+    b.exchange = max(max(gather(row_i, k), gather(row_i, l)), max(gather(row_j, k), gather(row_j, l)));
   }
-  return bound;
+  return b;
 }
 
 RCG_INLINE LaneFactors lane_factors(const PairList& bra, int ib, const PairList& ket, int k0, bool same, Pack bound, double threshold) {
@@ -70,15 +72,18 @@ RCG_INLINE void jk_loop(const JKRequest& r, const std::vector<PairClass>& classe
       if (task.same && ket.buckets[b] > ib) break;
       for (int k0 = ket.buckets[b]; k0 < ket.buckets[b + 1]; k0 += W) {
         if ((task.same && k0 > ib) || reach * ket.q[k0] <= r.threshold) break;
-        const Pack bound = density_bound(r, kc, k0, bra.q[ib], dab, row, row_i, row_j);
-        const LaneFactors lanes = lane_factors(bra, ib, ket, k0, task.same, bound, r.threshold);
+        const DensityBounds bounds = density_bounds(r, kc, k0, bra.q[ib], dab, row, row_i, row_j);
+        const LaneFactors lanes = lane_factors(bra, ib, ket, k0, task.same, max(bounds.coulomb, bounds.exchange), r.threshold);
         if (!lanes.live) continue;
         const Pack* v = block(ib, k0, lanes.nprim);
+        // J and K each have their own bound: a pack may matter to one of them only.
+        const Pack q = bra.q[ib] * load(&ket.q[k0]);
+        const bool to_j = any(q * bounds.coulomb > splat(r.threshold)), to_k = any(q * bounds.exchange > splat(r.threshold));
         for (int s = 0; s < r.nset; ++s) {
-          if (r.coulomb)
+          if (to_j)
             digest_coulomb(TA ? TA * TB : nab, TC ? TC * TD : ncd, v, dab2 + s * nab, jab + s * nab, kc.density[s].data(),
                            slot.j[task.ket][s].data(), ket.n, k0, lanes.factor);
-          if (r.exchange)
+          if (to_k)
             digest_exchange<TA, TB, TC, TD>(dims, v, r.density[s], slot.k[s].data(), r.nao, bra.i0[ib], bra.j0[ib], &ket.i0[k0], &ket.j0[k0],
                                             lanes.factor, digest_work);
         }

@@ -9,7 +9,8 @@ namespace {
 
 // Primitive pairs whose charge distribution is smaller than this are dropped; contributions to an integral are then below 1e-15.
 constexpr double kPrimitiveCut = 2e-16;
-const int kBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 1 << 30};
+// Few buckets: each ends with a pack that is not full.
+const int kBuckets[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 1 << 30};
 
 int bucket_of(int n) {
   int k = 0;
