@@ -23,7 +23,7 @@ run: $(VENV)/installed
 test: $(VENV)/tested
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
-	$(BIN)/pyright --pythonpath $(BIN)/python || status=1; \
+	$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python || status=1; \
 	$(BIN)/pytest $(PYTEST_ARGUMENTS) || status=1; \
 	exit $$status
 
