@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jaxqc import integrals as integrals
     from jaxqc.molecule import Molecule as Molecule
+    from jaxqc.scf import ConvergenceError as ConvergenceError
+    from jaxqc.scf import Result as Result
     from jaxqc.scf import energy as energy
     from jaxqc.scf import gradient as gradient
     from jaxqc.scf import scf as scf
@@ -16,7 +18,9 @@ __version__ = "0.1.0"
 
 # Public names are imported on first use, so that `import jaxqc` stays cheap.
 _PUBLIC = {
+    "ConvergenceError": "jaxqc.scf",
     "Molecule": "jaxqc.molecule",
+    "Result": "jaxqc.scf",
     "energy": "jaxqc.scf",
     "gradient": "jaxqc.scf",
     "scf": "jaxqc.scf",

@@ -42,7 +42,9 @@ def solved(hydrogen_fluoride):
         ({"guess": np.ones((6, 6)) * 1j}, TypeError, "real density"),
         ({"guess": None}, TypeError, "guess must be"),
         ({"guess": [[1.0], [1.0, 2.0]]}, TypeError, "guess must be"),
-        ({"max_cycles": 0}, ValueError, "max_cycles must be an integer of at least 1"),
+        ({"max_cycles": 0}, ValueError, "max_cycles must be an integer between 1 and 10000"),
+        ({"max_cycles": 10001}, ValueError, "max_cycles must be an integer between 1 and 10000"),
+        ({"max_cycles": 10**12}, ValueError, "max_cycles must be an integer between 1 and 10000"),
         ({"max_cycles": 2.5}, ValueError, "max_cycles"),
         ({"max_cycles": True}, ValueError, "max_cycles"),
         ({"diis_space": 0}, ValueError, "diis_space"),
@@ -57,6 +59,7 @@ def solved(hydrogen_fluoride):
         ({"second_order": "always"}, ValueError, "second_order"),
         ({"second_order": 1}, ValueError, "second_order"),
         ({"restricted": "yes"}, TypeError, "restricted must be True"),
+        ({"restricted": np.array([1, 0])}, TypeError, "restricted must be True"),
         ({"guess_mix": 0.5}, ValueError, "restricted=False"),
         ({"field": (0.0, 0.1)}, ValueError, "three finite numbers"),
         ({"field": (0.0, 0.0, np.inf)}, ValueError, "three finite numbers"),
@@ -290,7 +293,7 @@ def test_live_report(hydrogen_fluoride, capsys):
     result = jaxqc.scf(hydrogen_fluoride, callback=lambda *row: seen.append(row))
     assert [row[0] for row in seen] == list(range(1, int(result.cycles) + 1))
     np.testing.assert_allclose([row[1] for row in seen], np.asarray(result.energies)[1 : len(seen) + 1], atol=1e-12)
-    assert np.isnan(np.asarray(result.energies)[len(seen) + 1 :]).all()
+    assert result.energies.shape == result.gradients.shape == (len(seen) + 1,)
     jaxqc.scf(hydrogen_fluoride, verbose=True)
     table = capsys.readouterr().err.splitlines()
     assert table[0].split()[0] == "cycle" and len(table) == len(seen) + 1

@@ -35,7 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "field": None,
     "max_cycles": 100,
     "tolerance": 1e-10,
-    "gradient_tolerance": 3e-7,
+    "gradient_tolerance": 3e-8,
     "threshold": 1e-13,
     "level_shift": 0.0,
     "damping": 0.0,
@@ -79,8 +79,8 @@ def check_options(mol, xc, given, report) -> Options:
             "restricted=False."
         )
     settings = Settings(
-        max_cycles=_integer(values, "max_cycles", 1),
-        diis_space=_integer(values, "diis_space", 1),
+        max_cycles=_integer(values, "max_cycles", 1, 10000),
+        diis_space=_integer(values, "diis_space", 1, 100),
         second_order=_second_order(values["second_order"]),
         threshold=_number(values, "threshold", low=0.0, open_low=True),
         mix=numbers["guess_mix"] != 0.0,
@@ -93,7 +93,7 @@ def check_options(mol, xc, given, report) -> Options:
 
 def choose_reference(mol, restricted) -> Reference:
     """RHF for spin 0 and UHF otherwise, unless `restricted` decides."""
-    if restricted not in (None, True, False):
+    if restricted is not None and not isinstance(restricted, bool | np.bool_):
         raise TypeError(
             f"Argument restricted must be True (RHF, or ROHF where spin is not 0), False (UHF) or None (RHF where spin "
             f"is 0, else UHF), but it is {restricted!r}."
@@ -137,10 +137,10 @@ def _second_order(value):
     return table[value]
 
 
-def _integer(values, name, low):
+def _integer(values, name, low, high):
     value = values[name]
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise ValueError(f"Argument {name} must be an integer of at least {low}, but it is {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ValueError(f"Argument {name} must be an integer between {low} and {high}, but it is {value!r}.")
     return int(value)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxqc import integrals
 from jaxqc.scf import _report
@@ -40,7 +41,7 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         guess_mix: angle (radian) by which the HOMO and LUMO of the guess are turned into each other, alpha and beta
             opposite: breaks the symmetry of spin in UHF of a singlet. Try 0.5.
         field: (3,) uniform electric field, atomic units: the potential of an electron is + F.r.
-        max_cycles: bound on the number of cycles.
+        max_cycles: bound on the number of cycles, 1 to 10000.
         tolerance: bound on the last change of the energy, Hartree.
         gradient_tolerance: bound on the norm of the orbital gradient, Hartree.
         threshold: screening threshold of the two-electron integrals, Hartree.
@@ -48,7 +49,8 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         damping: share (0 to 1) of the old Fock matrix in the new one.
         diis_space: number of Fock matrices in the DIIS history.
         second_order: `"auto"` takes over with trust-region Newton steps when DIIS stalls; True uses them from the
-            start; False never.
+            start; False never. It also takes over, from other orbitals, where a converged state has a virtual level
+            below an occupied one or lies above an earlier cycle: such a state is no ground state.
         linear_dependence: eigenvalues of the overlap below it are removed.
         throw: raise where the calculation does not converge; False returns the result with `converged` False.
 
@@ -57,7 +59,7 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         are NaN where `converged` is False, unless `throw=False`.
 
     Raises:
-        ConvergenceError: not converged, or not a number.
+        ConvergenceError: not converged, not a number, or converged to a state that cannot be the ground state.
         TypeError, ValueError: an argument without meaning; the message says which and why.
 
     Example:
@@ -71,7 +73,7 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
     checked = check_options(mol, xc, options, report=callback is not None)
     solution = _run(mol, checked, callback)
     result = _result(mol, checked, solution)
-    _judge(result, checked)
+    _judge(result, checked, solution)
     return result
 
 
@@ -102,7 +104,7 @@ def energy(mol, *, xc=None, **options: Any) -> jax.Array:
     checked = check_options(mol, xc, options, report=False)
     solution = _run(mol, checked, None)
     if _failed(solution, checked):
-        _judge(_result(mol, checked, solution), checked)
+        _judge(_result(mol, checked, solution), checked, solution)
     return _energy(mol, checked, solution)
 
 
@@ -130,7 +132,7 @@ def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
     checked = check_options(mol, xc, options, report=False)
     solution = _run(mol, checked, None)
     if _failed(solution, checked):
-        _judge(_result(mol, checked, solution), checked)
+        _judge(_result(mol, checked, solution), checked, solution)
     return _gradient(
         mol, checked.field, checked.reference, checked.settings.threshold, _converged(solution, poison=True)
     )
@@ -196,6 +198,8 @@ def _converged(solution, poison):
     point = Converged(solution.energy, solution.coefficients, solution.fock)
     if not poison:
         return point
+    if not traced(solution.converged) and bool(solution.converged):
+        return point  # Nothing to do; and no NaN, not even an unused one, with which `jax_debug_nans` would stop.
     factor = jnp.where(solution.converged, 1.0, jnp.nan)
     return Converged(*(factor * value for value in point))
 
@@ -205,7 +209,7 @@ def _failed(solution, checked):
     return not traced(solution.converged) and not bool(solution.converged)
 
 
-def _judge(result, checked):
+def _judge(result, checked, solution):
     """Raises for a calculation that failed, if its numbers are known."""
     if not checked.throw or traced((result.converged, result.energies)) or bool(result.converged):
         return
@@ -215,6 +219,23 @@ def _judge(result, checked):
         raise ConvergenceError(
             f"{what} met numbers that are not finite in cycle {int(result.cycles)}; check the geometry, exponents and "
             "guess, or raise linear_dependence.",
+            result,
+        )
+    nao, nalpha = result.reference.nao, result.reference.nalpha
+    kept = nao - int(result.removed)
+    if kept < nalpha:
+        raise ConvergenceError(
+            f"{what} has only {kept} of {nao} basis functions left for {nalpha} alpha electrons, because "
+            f"linear_dependence={checked.numbers['linear_dependence']:g} removed the others as linearly dependent; "
+            "choose a smaller linear_dependence (1e-8 is the default).",
+            result,
+        )
+    if not bool(solution.sound) and float(result.gradient_norm) < checked.numbers["gradient_tolerance"]:
+        raise ConvergenceError(
+            f"{what} ended at {energy:.8f} Hartree in a stationary point that is not the ground state: a virtual "
+            "orbital lies below an occupied one, or an earlier cycle had a lower energy. Try second_order=True, "
+            "level_shift=0.3, another guess ('core', or the result at a near geometry), or restricted=False with "
+            "guess_mix=0.5 where bonds are broken. throw=False returns the result, flagged as not converged.",
             result,
         )
     raise ConvergenceError(
@@ -232,9 +253,15 @@ def _result(mol, checked, solution) -> Result:
     differentiable = traced((mol, checked.field))
     # Where nothing can be raised, NaN in every array takes the place of the exception.
     converged = _converged(solution, poison=checked.throw and traced(solution.converged))
-    return _assemble(
+    result = _assemble(
         mol, checked.field, solution, converged, reference=reference, threshold=threshold, differentiable=differentiable
     )
+    if traced(solution):
+        return result
+    # One value for each cycle that was done, cut on the host because a slice would be compiled for each length.
+    done = int(solution.cycles) + 1
+    energies, gradients = (jnp.asarray(np.asarray(h)[:done]) for h in (solution.energies, solution.gradients))
+    return replace(result, energies=energies, gradients=gradients)
 
 
 @partial(quick_jit, static_argnames=("reference", "threshold", "differentiable"))

@@ -43,7 +43,8 @@ class Result:
         gradient_norm: norm of the orbital gradient, Hartree (PySCF's scale).
         second_order_cycles: how many of the cycles were second-order steps.
         removed: number of vectors removed for linear dependence.
-        energies, gradients: energy and gradient norm after each cycle, from the guess (0) on; NaN after the last one.
+        energies, gradients: energy and gradient norm after each cycle, from the guess (0) on, (cycles + 1,); inside
+            jit and vmap (max_cycles + 1,), with zeros after the last one.
         field: (3,) electric field, atomic units, or None.
         mol: the `Molecule`.
         reference: kind and numbers of electrons (static).

@@ -15,13 +15,18 @@ from jaxqc.scf._diis import DIISState, diis_extrapolate, diis_init, diis_push
 from jaxqc.scf._newton import newton_step
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._report import report
+from jaxqc.scf._sound import canonical_orbitals, crossed_sets, turned_orbitals
 
 # After so many DIIS cycles without a gradient 0.7 times the best one so far, DIIS counts as stalled.
 _PATIENCE = 14
 # Incremental Fock builds start anew after so many cycles, so that errors of screening do not pile up.
 _REBUILD = 10
-# Energy assigned to the orbitals that were removed for linear dependence: sorted behind all others, never a NaN.
-REMOVED_ENERGY = 1e9
+# A solution that lies higher than an earlier determinant of the same run by more than this, Hartree, is a wrong root.
+_HIGHER = 1e-6
+# So often the second-order solver starts anew from a solution that cannot be the ground state.
+_ATTEMPTS = 4
+# Trust radius of the first second-order step.
+_RADIUS = 0.4
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class State(NamedTuple):
     best: jax.Array
     stalled: jax.Array  # cycles since `best` fell
     radius: jax.Array  # trust radius of the second-order steps
+    lowest: jax.Array  # lowest energy of all determinants so far, Hartree
+    lowest_coefficients: jax.Array
+    sound: jax.Array  # where converged: occupied by Aufbau, and not above `lowest`
+    attempts: jax.Array  # how often the second-order solver was started
     energies: jax.Array
     gradients: jax.Array
 
@@ -93,7 +102,8 @@ class Solution(NamedTuple):
     second_order_cycles: jax.Array
     gradient_norm: jax.Array
     removed: jax.Array
-    energies: jax.Array
+    sound: jax.Array  # see `State`
+    energies: jax.Array  # after each cycle; zeros after the last, because a NaN would stop `jax_debug_nans`
     gradients: jax.Array
 
 
@@ -117,28 +127,30 @@ def solve(mol, field, guess, controls, reference, settings) -> tuple[Solution, S
     state = _first_state(guess, mean_field, system, reference, settings)
     # Rotations need orbitals, so one plain step comes first where all others are of second order.
     limit = 1 if settings.second_order == "always" else settings.max_cycles
-    state = _diis_loop(state, mean_field, system, controls, reference, settings, limit)
+    state = _settle(_diis_loop(state, mean_field, system, controls, reference, settings, limit), system, reference)
     before = state.cycle
     if settings.second_order in ("auto", "always"):
-        state = _newton_loop(state, mean_field, system, controls, reference, settings)
+        state = _second_order(state, mean_field, system, controls, reference, settings)
     return _finish(state, before, system, reference), state
 
 
 def resume(mol, field, state, controls, reference, settings) -> Solution:
-    """Goes on with second-order steps from the state in which DIIS stalled."""
+    """Goes on with second-order steps where DIIS stalled, or ended in what cannot be the ground state."""
     system, mean_field = _prepare(mol, field, controls, settings)
     before = state.cycle
-    state = _newton_loop(state, mean_field, system, controls, reference, settings)
+    state = _second_order(state, mean_field, system, controls, reference, settings)
     return _finish(state, before, system, reference)
 
 
 def _prepare(mol, field, controls, settings):
     overlap = integrals.overlap(mol)
     transform, removed = _fock.canonical_transform(overlap, controls.linear_dependence)
+    # Whatever integrals and screening make of input that is not finite: the energy is NaN, and nothing is iterated.
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((mol, field))]))
     system = System(
         hcore=_fock.core_hamiltonian(mol, field),
         overlap=overlap,
-        nuclear=_fock.nuclear_energy(mol, field),
+        nuclear=jnp.where(finite, _fock.nuclear_energy(mol, field), jnp.nan),
         transform=transform,
         removed=removed,
     )
@@ -147,10 +159,11 @@ def _prepare(mol, field, controls, settings):
 
 def _first_state(guess, mean_field, system, reference, settings):
     field_of_guess = mean_field(guess)
-    energies = jnp.full((settings.max_cycles + 1,), jnp.nan)
+    energies = jnp.zeros((settings.max_cycles + 1,))
+    coefficients = jnp.zeros((reference.nset, reference.nao, reference.nao))
     state = State(
         cycle=jnp.asarray(0),
-        coefficients=jnp.zeros((reference.nset, reference.nao, reference.nao)),
+        coefficients=coefficients,
         density=guess,
         mean_field=field_of_guess,
         energy=jnp.asarray(0.0),
@@ -161,7 +174,11 @@ def _first_state(guess, mean_field, system, reference, settings):
         candidate=jnp.asarray(False),
         best=jnp.asarray(jnp.inf),
         stalled=jnp.asarray(0),
-        radius=jnp.asarray(0.4),
+        radius=jnp.asarray(_RADIUS),
+        lowest=jnp.asarray(jnp.inf),
+        lowest_coefficients=coefficients,
+        sound=jnp.asarray(False),
+        attempts=jnp.asarray(0),
         energies=energies,
         gradients=energies,
     )
@@ -203,10 +220,13 @@ def _record(state, controls, settings, second_order):
     """Notes energy and gradient of the cycle just done and judges them."""
     candidate = (jnp.abs(state.change) < controls.tolerance) & (state.gradient_norm < controls.gradient_tolerance)
     better = state.gradient_norm < 0.7 * state.best
+    lower = state.energy < state.lowest
     state = state._replace(
         candidate=candidate,
         best=jnp.where(better, state.gradient_norm, state.best),
         stalled=jnp.where(better, 0, state.stalled + 1),
+        lowest=jnp.where(lower, state.energy, state.lowest),
+        lowest_coefficients=jnp.where(lower, state.coefficients, state.lowest_coefficients),
         energies=state.energies.at[state.cycle].set(state.energy),
         gradients=state.gradients.at[state.cycle].set(state.gradient_norm),
     )
@@ -273,8 +293,64 @@ def _unit_density(reference, density):
     return 0.5 * jnp.sum(density, axis=0, keepdims=True)
 
 
+def _settle(state, system, reference):
+    """Judges whether a converged state can be the ground state.
+
+    A minimum of UHF has a gap in each spin channel, so crossed levels show a saddle point. DIIS ends in one where
+    two determinants that are mirror images follow each other, such as H- H+ and H+ H-.
+    """
+    _, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field)
+    higher = state.energy > state.lowest + _HIGHER
+    return state._replace(sound=~jnp.any(crossed_sets(reference, levels)) & ~higher)
+
+
+def _second_order(state, mean_field, system, controls, reference, settings):
+    """Second-order steps where DIIS stalled; anew, from other orbitals, where they end in what is no ground state."""
+
+    def proceed(state):
+        done = state.candidate & state.full & state.sound
+        left = (state.cycle < settings.max_cycles) & (state.attempts < _ATTEMPTS)
+        return ~done & left & jnp.isfinite(state.energy)
+
+    def body(state):
+        state = _restart(state, mean_field, system, reference)
+        return _settle(_newton_loop(state, mean_field, system, controls, reference, settings), system, reference)
+
+    return jax.lax.while_loop(proceed, body, state)
+
+
+def _restart(state, mean_field, system, reference):
+    """Goes back to the lowest determinant so far, or away from a saddle point; builds the Fock matrix anew."""
+
+    def energy_of(coefficients):
+        density = density_of(reference, coefficients)
+        return _evaluate(density, mean_field(density), system, reference)[0]
+
+    def turn(coefficients):
+        fock = system.hcore + state.mean_field
+        return turned_orbitals(reference, coefficients, fock, system.overlap, energy_of)
+
+    go_back = ~(state.candidate & state.full) | (state.energy > state.lowest + _HIGHER)
+    coefficients = jax.lax.cond(go_back, lambda _: state.lowest_coefficients, turn, state.coefficients)
+    density = density_of(reference, coefficients)
+    field = mean_field(density)
+    energy, error, norm = _evaluate(density, field, system, reference)
+    return state._replace(
+        coefficients=coefficients,
+        density=density,
+        mean_field=field,
+        energy=energy,
+        change=jnp.asarray(jnp.inf),
+        error=error,
+        gradient_norm=norm,
+        full=jnp.asarray(True),
+        candidate=jnp.asarray(False),
+        radius=jnp.asarray(_RADIUS),
+        attempts=state.attempts + 1,
+    )
+
+
 def _newton_loop(state, mean_field, system, controls, reference, settings):
-    # A run in which DIIS stalled goes on from its last orbitals, with a Fock matrix built in one piece.
     def body(state):
         step = newton_step(
             reference,
@@ -309,6 +385,8 @@ def _finish(state, before, system, reference):
     """Canonical orbitals of the final density, which itself stays as it is."""
     fock = system.hcore + state.mean_field
     coefficients, levels = canonical_orbitals(reference, state.coefficients, fock)
+    removed = jnp.sum(system.removed)
+    enough = reference.nao - removed >= reference.nalpha
     return Solution(
         energy=state.energy,
         energy_nuclear=system.nuclear,
@@ -317,41 +395,12 @@ def _finish(state, before, system, reference):
         fock=fock,
         overlap=system.overlap,
         hcore=system.hcore,
-        converged=state.candidate & state.full,
+        converged=state.candidate & state.full & state.sound & enough,
         cycles=state.cycle,
         second_order_cycles=state.cycle - before,
         gradient_norm=state.gradient_norm,
-        removed=jnp.sum(system.removed),
+        removed=removed,
+        sound=state.sound,
         energies=state.energies,
         gradients=state.gradients,
     )
-
-
-def canonical_orbitals(reference, coefficients, fock):
-    """Diagonalises the Fock matrix within each block of equally occupied orbitals; the density does not change.
-
-    For ROHF the matrix is (F_alpha + F_beta)/2, which Roothaan's effective one equals on its diagonal blocks.
-
-    Returns:
-        coefficients (nset, nao, nao) and levels (nset, nao); removed vectors come last, with level `REMOVED_ENERGY`.
-    """
-    if reference.kind == "rohf":
-        fock = jnp.mean(fock, axis=0, keepdims=True)
-    sets, levels = [], []
-    for c, matrix, blocks in zip(coefficients, fock, reference.blocks, strict=True):
-        columns, energies = [], []
-        for start, stop in blocks:
-            block = c[:, start:stop]
-            kept = jnp.sum(block**2, axis=0) > 0.0
-            inner = _fock.symmetric(block.T @ matrix @ block)
-            lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.diagonal(inner)))
-            values, vectors = jnp.linalg.eigh(inner + jnp.diag(jnp.where(kept, 0.0, lift)))
-            turned = block @ vectors
-            kept = jnp.sum(jnp.where(kept[:, None], vectors**2, 0.0), axis=0) > 0.5
-            values = jnp.where(kept, values, REMOVED_ENERGY)
-            order = jnp.argsort(values)
-            columns.append((turned * kept.astype(turned.dtype))[:, order])
-            energies.append(values[order])
-        sets.append(jnp.concatenate(columns, axis=1))
-        levels.append(jnp.concatenate(energies))
-    return jnp.stack(sets), jnp.stack(levels)
