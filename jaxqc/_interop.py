@@ -1,6 +1,7 @@
 """Molecules from and to PySCF and ASE, and their notebook view."""
 
 import bisect
+import contextlib
 import html as _html
 import importlib.util
 import re
@@ -8,6 +9,7 @@ import re
 import numpy as np
 from jax.core import Tracer
 
+from jaxqc._basis_library import is_known, load
 from jaxqc._checks import check_distances, check_electrons
 from jaxqc.basis import check_shells, describe
 from jaxqc.elements import BOHR, parse_label, shorten
@@ -25,9 +27,9 @@ def from_pyscf(cls, mole):
 
     Raises:
         TypeError: `mole` is no `Mole`.
-        NotImplementedError: it has effective core potentials, finite nuclei, fractional charges, periodic boundary
-            conditions or another operator than 1/r.
-        ValueError: its basis was changed after it was built.
+        NotImplementedError: it has effective core potentials, or a basis set that needs them; finite nuclei, fractional
+            charges, periodic boundary conditions or another operator than 1/r.
+        ValueError: its basis was changed after it was built, or its number of electrons was set by hand.
     """
     if not hasattr(mole, "_basis") or not hasattr(mole, "atom_coords"):
         raise TypeError(f"Argument mole must be a pyscf.gto.Mole, but it is {shorten(mole)}.")
@@ -43,6 +45,13 @@ def from_pyscf(cls, mole):
         if int(charge) != (0 if label.ghost else label.number):
             raise NotImplementedError(f"The atom {name} of argument mole has the changed nuclear charge {charge}.")
         labels.append(label)
+    neutral = sum(label.number for label in labels if not label.ghost)
+    if mole.nelectron != neutral - mole.charge:
+        raise ValueError(
+            f"The number of electrons of argument mole was set to {mole.nelectron}, but its atoms and its charge of "
+            f"{mole.charge} make {neutral - mole.charge}; set mole.charge={neutral - mole.nelectron} instead."
+        )
+    _refuse_valence_sets(mole, labels)
     keys, blocks = [], {}
     for name in names:
         entry = _entry(mole._basis, name)
@@ -197,6 +206,14 @@ def _entry(basis, name):
     return None
 
 
+def _spelling(key):
+    """The key of a basis dict as PySCF spells it: a label, or "default"."""
+    try:
+        return "default" if str(key).strip().lower() == "default" else parse_label(key).text
+    except (TypeError, ValueError):
+        return key
+
+
 def _refuse_extensions(mole):
     if getattr(mole, "_ecp", None) or getattr(mole, "_pseudo", None):
         raise NotImplementedError(
@@ -210,6 +227,19 @@ def _refuse_extensions(mole):
         raise NotImplementedError("Argument mole has finite nuclei or fractional charges; jaxqc has point nuclei only.")
     if len(mole._bas) and (mole._bas[:, 4] != 0).any():  # slot 4: kappa
         raise NotImplementedError("Argument mole has spinor shells (kappa); jaxqc has real ones only.")
+
+
+def _refuse_valence_sets(mole, labels):
+    """Refuses a basis set that needs a potential for one of the atoms; only its name tells."""
+    default = None if isinstance(mole.basis, dict) else mole.basis
+    table = {_spelling(key): value for key, value in mole.basis.items()} if default is None else {}
+    for label in labels:
+        entry = _entry(table, label.text)
+        named = table.get("default", default) if entry is None else table[entry]
+        for name in named if isinstance(named, list | tuple) else [named]:
+            if isinstance(name, str) and "\n" not in name and is_known(name) and label.symbol != "X":
+                with contextlib.suppress(ValueError):  # a name that PySCF alone understands
+                    load(name.strip(), label.symbol, label.number, label.ghost)
 
 
 def _compare(result, mole):

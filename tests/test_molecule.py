@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import warnings
 from itertools import combinations
 from pathlib import Path
 
@@ -282,6 +283,42 @@ def test_from_pyscf_refuses_what_it_cannot_represent():
 
     with pytest.raises(NotImplementedError, match="periodic"):
         Molecule.from_pyscf(periodic.M(atom="He 0 0 0", basis="sto-3g", a=np.eye(3) * 5, verbose=0))
+
+
+def test_from_pyscf_refuses_another_number_of_electrons():
+    mole = gto.M(atom="O 0 0 0; H 0 0 1; H 0 1 0", basis="sto-3g", verbose=0)
+    mole.nelectron = 8
+    with pytest.raises(ValueError, match=r"set to 8.*make 10; set mole.charge=2"):
+        Molecule.from_pyscf(mole)
+    mole.nelectron, mole.charge = 8, 2
+    assert Molecule.from_pyscf(mole).nelec == 8
+    mole = gto.M(atom="O 0 0 0; H 0 0 1; H 0 1 0", basis="sto-3g", verbose=0)
+    mole.nelec = (5, 5)
+    assert Molecule.from_pyscf(mole).nelec == 10
+
+
+@pytest.mark.parametrize(
+    "basis",
+    [
+        "def2-svp",
+        "DEF2 SVP",
+        {"default": "def2-svp"},
+        {"i": "def2-svp", "H": "sto-3g"},
+        {"I1": "lanl2dz", "H": "sto-3g"},
+        {"I": ["lanl2dz"], "H": ["sto-3g"]},
+    ],
+)
+def test_from_pyscf_refuses_a_basis_set_that_lacks_its_potential(basis):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mole = gto.M(atom="I1 0 0 0; H 0 0 1.6", basis=basis, verbose=0)
+    with pytest.raises(NotImplementedError, match="core electrons of I"):
+        Molecule.from_pyscf(mole)
+
+
+def test_from_pyscf_takes_a_valence_set_on_a_ghost():
+    mole = gto.M(atom="ghost-I 0 0 0; He 0 0 1.6", basis="def2-svp", verbose=0)
+    assert Molecule.from_pyscf(mole).nelec == 2
 
 
 # An object
