@@ -123,6 +123,10 @@ ffi::Error contract_handler(ffi::ThreadPool pool, int64_t kind, double omega, do
                             Operand b1, Operand b2, Operand c0, Operand c1, Operand c2, Operand d0, Operand d1, Operand d2, Operand x,
                             ffi::ResultBuffer<ffi::F64> out) {
   return guarded([&] {
+    if (!fit(a0, a1, a2) || !fit(b0, b1, b2) || !fit(c0, c1, c2) || !fit(d0, d1, d2) || !finite(x)) {
+      fill_nan(out);
+      return;
+    }
     const Runner run = pool_runner(pool);
     Lists s;
     s.a = basis_of(a_ls, a_nprims, a0, a1, a2);

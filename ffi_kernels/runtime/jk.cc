@@ -144,6 +144,11 @@ ffi::Error jk_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Sp
                       ffi::Buffer<ffi::F64> coefficients, ffi::Buffer<ffi::F64> density, ffi::ResultBuffer<ffi::F64> j,
                       ffi::ResultBuffer<ffi::F64> k) {
   return guarded([&] {
+    if (!fit(centers, exponents, coefficients) || !finite(density)) {
+      fill_nan(j);
+      fill_nan(k);
+      return;
+    }
     const Runner run = pool_runner(pool);
     const auto set = pair_set(ls.begin(), nprims.begin(), static_cast<int64_t>(ls.size()), centers.typed_data(), exponents.typed_data(),
                               coefficients.typed_data(), static_cast<int64_t>(exponents.element_count()), cart, threshold, run);

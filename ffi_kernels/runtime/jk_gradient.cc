@@ -72,6 +72,10 @@ ffi::Error gradient_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, f
                             ffi::Buffer<ffi::F64> coefficients, ffi::Buffer<ffi::F64> density, ffi::Buffer<ffi::F64> weight_j,
                             ffi::Buffer<ffi::F64> weight_k, ffi::ResultBuffer<ffi::F64> out) {
   return guarded([&] {
+    if (!fit(centers, exponents, coefficients) || !finite(density) || !finite(weight_j) || !finite(weight_k)) {
+      fill_nan(out);
+      return;
+    }
     const Runner run = pool_runner(pool);
     const auto set = pair_set(ls.begin(), nprims.begin(), static_cast<int64_t>(ls.size()), centers.typed_data(), exponents.typed_data(),
                               coefficients.typed_data(), static_cast<int64_t>(exponents.element_count()), cart, threshold, run);

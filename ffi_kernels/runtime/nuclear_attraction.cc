@@ -283,6 +283,10 @@ ffi::Error nuclear(ffi::ThreadPool pool, DoubleBuffer ca, DoubleBuffer xa, Doubl
   if (auto error = make_shells(la_, na_, ca, xa, da, sa); error.failure()) return error;
   if (auto error = make_shells(lb_, nb_, cb, xb, db, sb); error.failure()) return error;
   if (auto error = check_degree(sa, sb, order); error.failure()) return error;
+  if (!fit(ca, xa, da) || !fit(cb, xb, db) || !finite(positions) || !finite(weights)) {
+    fill_nan(result);
+    return ffi::Error::Success();
+  }
   const int n = static_cast<int>(order);
   const Points points = make_points(positions.typed_data(), weights.typed_data(),
                                     static_cast<int>(positions.element_count() / 3), cartesian_size(n));
@@ -322,6 +326,10 @@ ffi::Error nuclear_weights(ffi::ThreadPool pool, DoubleBuffer ca, DoubleBuffer x
   if (matrix.element_count() != static_cast<size_t>(sa.nao) * sb.nao) {
     return ffi::Error::InvalidArgument(
         "matrix must have one row per function of the first list and one column per function of the second.");
+  }
+  if (!fit(ca, xa, da) || !fit(cb, xb, db) || !finite(positions) || !finite(matrix)) {
+    fill_nan(result);
+    return ffi::Error::Success();
   }
   const int n = static_cast<int>(order), components = cartesian_size(n);
   const Points points =

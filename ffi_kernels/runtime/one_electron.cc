@@ -180,6 +180,10 @@ ffi::Error multipole(ffi::ThreadPool pool, DoubleBuffer ca, DoubleBuffer xa, Dou
   Shells sa, sb;
   if (auto error = make_shells(la_, na_, ca, xa, da, sa); error.failure()) return error;
   if (auto error = make_shells(lb_, nb_, cb, xb, db, sb); error.failure()) return error;
+  if (!fit(ca, xa, da) || !fit(cb, xb, db) || !finite(origin)) {
+    fill_nan(result);
+    return ffi::Error::Success();
+  }
   const int components = cartesian_size(static_cast<int>(order));
   const size_t size = static_cast<size_t>(sa.nao) * sb.nao;
   double* out = result->typed_data();
@@ -215,6 +219,10 @@ ffi::Error kinetic(ffi::ThreadPool pool, DoubleBuffer ca, DoubleBuffer xa, Doubl
   Shells sa, sb;
   if (auto error = make_shells(la_, na_, ca, xa, da, sa); error.failure()) return error;
   if (auto error = make_shells(lb_, nb_, cb, xb, db, sb); error.failure()) return error;
+  if (!fit(ca, xa, da) || !fit(cb, xb, db)) {
+    fill_nan(result);
+    return ffi::Error::Success();
+  }
   double* out = result->typed_data();
   for_each_row(pool, sa.count, [&](int row) {
     const int ia = sa.count - 1 - row, la = sa.ls[ia], na = cartesian_size(la);
@@ -258,6 +266,10 @@ ffi::Error boys_values(DoubleBuffer argument, ffi::Result<DoubleBuffer> result, 
   const double* table = boys_table();
   double values[kBoysMaxOrder + 1];
   for (size_t i = 0; i < argument.element_count(); ++i) {
+    if (!(argument.typed_data()[i] >= 0)) {  // outside its domain, or not a number
+      result->typed_data()[i] = std::nan("");
+      continue;
+    }
     boys(table, static_cast<int>(order), argument.typed_data()[i], values);
     result->typed_data()[i] = values[order];
   }

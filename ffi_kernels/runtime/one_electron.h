@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "boys.h"
+#include "finite.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 

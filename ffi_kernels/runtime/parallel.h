@@ -1,5 +1,6 @@
 // Work shared between the calling thread and helpers from XLA's own pool (or threads of our own where there is none).
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -15,8 +16,8 @@ namespace jaxqc {
 // Threads to use: JAXQC_NUM_THREADS, else the processors of the machine.
 inline int num_threads() {
   if (const char* s = std::getenv("JAXQC_NUM_THREADS")) {
-    const int n = std::atoi(s);
-    if (n > 0) return n;
+    const int n = std::atoi(s);  // checked when the library is loaded
+    if (n > 0) return std::min(n, 1024);
   }
   const unsigned n = std::thread::hardware_concurrency();
   return n > 0 ? static_cast<int>(n) : 1;

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "finite.h"
 #include "pair_cache.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"

@@ -52,11 +52,19 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ImportError(f"The compiled library {path} of jaxqc could not be loaded: {error}.") from error
+    if not hasattr(library, "jaxqc_select_isa"):
+        raise ImportError(f"The library {path} is not the compiled library of jaxqc. Unset JAXQC_CPU_LIBRARY.")
     wanted = os.environ.get("JAXQC_ISA", "")
     if wanted and not library.jaxqc_select_isa(wanted.encode()):
         raise ImportError(
             f"The environment variable JAXQC_ISA asks for the instruction set {wanted!r}, which this processor or this "
             "build of jaxqc lacks. It must be 'auto', 'baseline', 'avx2' or 'avx512'; unset it for the best one."
+        )
+    threads = os.environ.get("JAXQC_NUM_THREADS", "")
+    if threads and not (threads.isascii() and threads.isdigit() and 1 <= int(threads) <= 1024):
+        raise ImportError(
+            f"The environment variable JAXQC_NUM_THREADS is {threads!r}, but must be a whole number from 1 to 1024; "
+            "unset it to use all processors."
         )
     return library
 

@@ -219,3 +219,9 @@ def _normalised(ls: tuple[int, ...], exponents: jax.Array, raw: jax.Array) -> ja
     norm = jnp.sum(coefficients[:, :, None] * coefficients[:, None, :] * pairs, axis=(1, 2))
     factor = np.array([_ANGULAR_FACTOR[l] if l < 2 else 1.0 for l in ls])
     return (coefficients * (jnp.asarray(factor) / jnp.sqrt(norm))[:, None]).reshape(-1)
+
+
+def primitive_norms(ls: np.ndarray, exponents: jax.Array) -> jax.Array:
+    """Coefficients of normalised primitives of the angular momenta `ls`, with the factor of s and p; shape `(n,)`."""
+    factor = np.array([_ANGULAR_FACTOR[l] if l < 2 else 1.0 for l in ls])
+    return jnp.asarray(factor) / jnp.sqrt(_radial_integral(np.asarray(ls), 2.0 * exponents))

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
+from jaxqc._checks import check_molecule
+from jaxqc.elements import shorten
 from jaxqc.integrals._one_electron import integrals
 from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
 from jaxqc.molecule import Molecule
@@ -59,6 +62,7 @@ def overlap(mol: Molecule) -> jax.Array:
     s = jaxqc.integrals.overlap(mol)
     ```
     """
+    check_molecule(mol, "jaxqc.integrals.overlap")
     return _overlap(mol)
 
 
@@ -77,6 +81,7 @@ def kinetic(mol: Molecule) -> jax.Array:
     t = jaxqc.integrals.kinetic(mol)
     ```
     """
+    check_molecule(mol, "jaxqc.integrals.kinetic")
     return _kinetic(mol)
 
 
@@ -98,6 +103,7 @@ def nuclear(mol: Molecule) -> jax.Array:
     v = jaxqc.integrals.nuclear(mol)
     ```
     """
+    check_molecule(mol, "jaxqc.integrals.nuclear")
     return _nuclear(mol)
 
 
@@ -112,16 +118,30 @@ def dipole(mol: Molecule, origin: jax.Array | Sequence[float] = (0.0, 0.0, 0.0))
     **Returns:** shape `(3, nao, nao)`, Bohr, symmetric in the last two axes; PySCF's `int1e_r`. Differentiable with
     respect to the coordinates, exponents and coefficients of `mol` and the origin, to any order.
 
-    **Raises:** `ValueError` when `origin` is not three numbers.
+    **Raises:** `TypeError`, `ValueError` when `origin` is not three finite real numbers.
 
     ```python
     mol = jaxqc.Molecule("H 0 0 0; F 0 0 0.9", basis="cc-pvdz")
     d = jaxqc.integrals.dipole(mol, origin=mol.coords[0])
     ```
     """
-    if np.shape(origin) != (3,):
-        raise ValueError(
-            f"`origin` of `jaxqc.integrals.dipole` has shape {np.shape(origin)}, but it must be three numbers in Bohr, "
-            "for example `origin=(0.0, 0.0, 0.0)`."
-        )
-    return _dipole(mol, jnp.asarray(origin, jnp.float64))
+    check_molecule(mol, "jaxqc.integrals.dipole")
+    return _dipole(mol, _checked_origin(origin))
+
+
+def _checked_origin(origin) -> jax.Array:
+    expected = (
+        "Argument origin of jaxqc.integrals.dipole must be three real numbers in Bohr, for example "
+        "origin=(0.0, 0.0, 0.0)"
+    )
+    try:
+        point = jnp.asarray(origin)
+    except (TypeError, ValueError):
+        raise TypeError(f"{expected}, but it is {shorten(origin)}.") from None
+    if not (jnp.issubdtype(point.dtype, jnp.floating) or jnp.issubdtype(point.dtype, jnp.integer)):
+        raise TypeError(f"{expected}, but it has the type {point.dtype}.")
+    if point.shape != (3,):
+        raise ValueError(f"{expected}, but it has the shape {point.shape}.")
+    if not isinstance(point, Tracer) and not np.isfinite(point).all():
+        raise ValueError(f"{expected}, but it is {shorten(origin)}.")
+    return point.astype(jnp.float64)

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._checks import check_molecule
 from jaxqc.integrals._contraction import contract
+from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.integrals._jk import jk as _jk
 from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
 from jaxqc.molecule import Molecule
@@ -45,15 +47,20 @@ def jk(
         mol = jaxqc.Molecule("He 0 0 0", basis="sto-3g")
         J, K = jaxqc.integrals.jk(mol, 2 * jnp.ones((1, 1)))
     """
+    check_molecule(mol, "jaxqc.integrals.jk")
     density = _checked_density(mol, density)
     if not (coulomb or exchange):
         raise ValueError("jaxqc.integrals.jk was asked for neither J nor K: set coulomb=True or exchange=True.")
-    if not (isinstance(threshold, (int, float, np.floating)) and threshold > 0):
-        raise ValueError(f"The threshold of jaxqc.integrals.jk must be a positive number, but is {threshold!r}.")
-    if not (isinstance(omega, (int, float, np.floating)) and np.isfinite(omega)):
-        raise ValueError(f"omega of jaxqc.integrals.jk must be a finite number (1/Bohr), but is {omega!r}.")
+    if not (_is_number(threshold) and 0 < threshold < 1):
+        raise ValueError(
+            f"The threshold of jaxqc.integrals.jk must be a number above 0 and below 1 Hartree, but is {threshold!r}; "
+            "1e-13 is usual."
+        )
+    _check_omega("jk", omega)
     stack = density if density.ndim == 3 else density[None]
-    shells = ShellList.from_molecule(mol)
+    shells, contraction = two_electron_shells(mol)
+    if contraction is not None:
+        stack = contraction @ stack @ contraction.T
 
     def build(w: float):
         return _jk(
@@ -70,6 +77,8 @@ def jk(
     if omega < 0:  # the complement of the long-range part
         long_j, long_k = build(-omega)
         j, k = j - long_j, k - long_k
+    if contraction is not None:
+        j, k = (contraction.T @ x @ contraction for x in (j, k))
     if density.ndim == 2:
         return j[0] if coulomb else None, k[0] if exchange else None
     return j if coulomb else None, k if exchange else None
@@ -94,9 +103,11 @@ def eri(mol: Molecule, *, omega: float = 0.0) -> jax.Array:
 
         eri = jaxqc.integrals.eri(jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g"))
     """
+    check_molecule(mol, "jaxqc.integrals.eri")
     shells = ShellList.from_molecule(mol)
     # The tensor is made over Cartesian functions and then carried over, with a second one beside it.
     size = 16e-9 * shells.nao_cart**4
+    _check_omega("eri", omega)
     if size > 8:
         raise ValueError(
             f"jaxqc.integrals.eri would need {size:.0f} GB for {mol.nao} functions ({shells.nao_cart} Cartesian ones); "
@@ -113,8 +124,32 @@ def eri(mol: Molecule, *, omega: float = 0.0) -> jax.Array:
     return build(0.0) - build(-omega) if omega < 0 else build(omega)
 
 
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _check_omega(function: str, omega) -> None:
+    # Beyond these limits the operator is 1/r or nothing in double precision.
+    if not (_is_number(omega) and (omega == 0 or 1e-6 <= abs(omega) <= 1e6)):
+        raise ValueError(
+            f"omega of jaxqc.integrals.{function} must be 0 or a number of magnitude 1e-6 to 1e6 (1/Bohr), "
+            f"but is {omega!r}."
+        )
+
+
 def _checked_density(mol: Molecule, density: jax.Array) -> jax.Array:
-    density = jnp.asarray(density, jnp.float64)
+    try:
+        density = jnp.asarray(density)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The density of jaxqc.integrals.jk must be an array of real numbers, but is {density!r}."
+        ) from error
+    if not (jnp.issubdtype(density.dtype, jnp.floating) or jnp.issubdtype(density.dtype, jnp.integer)):
+        raise ValueError(
+            f"The density of jaxqc.integrals.jk must be real, but its dtype is {density.dtype}; "
+            "build J and K of the real and the imaginary part."
+        )
+    density = density.astype(jnp.float64)
     if density.ndim not in (2, 3) or density.shape[-2:] != (mol.nao, mol.nao):
         raise ValueError(
             f"The density of jaxqc.integrals.jk has shape {density.shape}, but must be ({mol.nao}, {mol.nao}) "
