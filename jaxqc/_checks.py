@@ -1,5 +1,6 @@
 """Checks of what a user hands in, made before anything is traced; each error is a sentence."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -7,6 +8,51 @@ from jax.core import Tracer
 from jaxqc.elements import shorten
 
 CLOSEST = 1e-5  # Bohr; two nuclei closer than this are at the same place
+
+
+def check_precision(function_name: str) -> None:
+    """Refuses to work in single precision.
+
+    Raises:
+        RuntimeError: double precision was switched off in JAX after `import jaxqc`.
+    """
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise RuntimeError(
+            f"{function_name} needs double precision, which was switched off in JAX after jaxqc was imported; call "
+            "jax.config.update('jax_enable_x64', True)."
+        )
+
+
+def check_molecule(mol, function_name: str) -> None:
+    """Checks the molecule that a function of `jaxqc` was given; its leaves may be traced.
+
+    Args:
+        mol: what must be a `jaxqc.Molecule` with float64 leaves of the shapes that belong to its structure.
+        function_name: for messages, for example `"jaxqc.integrals.overlap"`.
+
+    Raises:
+        TypeError: `mol` is no `Molecule`, or a leaf is no array of float64.
+        ValueError: a leaf has another shape.
+        RuntimeError: double precision was switched off in JAX.
+    """
+    from jaxqc.molecule import Molecule
+
+    if not isinstance(mol, Molecule):
+        raise TypeError(
+            f"Argument mol of {function_name} must be a jaxqc.Molecule, but it is {shorten(mol)}; build one with "
+            "jaxqc.Molecule('water.xyz', basis='def2-svp') or jaxqc.Molecule.from_pyscf(mole)."
+        )
+    check_precision(function_name)
+    for name, rank in (("coords", 2), ("exponents", 1), ("coefficients", 1)):
+        leaf = getattr(mol, name)
+        dtype, shape = getattr(leaf, "dtype", type(leaf).__name__), getattr(leaf, "shape", None)
+        if dtype != np.float64:
+            raise TypeError(f"The {name} of argument mol of {function_name} must be float64, but they are {dtype}.")
+        if len(shape) != rank or (name == "coords" and shape != (mol.natm, 3)):
+            raise ValueError(
+                f"The {name} of argument mol of {function_name} have the shape {shape}, which is not that of one "
+                "molecule; use jax.vmap for several."
+            )
 
 
 def has_tracer(rows) -> bool:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxqc import _interop
-from jaxqc._checks import check_coords, check_distances, check_electrons, check_vector
+from jaxqc._checks import check_coords, check_distances, check_electrons, check_precision, check_vector
 from jaxqc.basis import Block, describe, resolve_basis
 from jaxqc.elements import Label, formula, shorten
 from jaxqc.io import in_bohr, parse_atoms, write_xyz
@@ -139,6 +139,7 @@ class Molecule:
         self._fill(labels, coords, keys, blocks, charge, spin, bool(cart), describe(basis))
 
     def _fill(self, labels, coords, keys, blocks, charge, spin, cart, name):
+        check_precision("jaxqc.Molecule")
         shells, spans, exponents, coefficients = _lay_out(keys, blocks)
         structure = Structure(tuple(labels), charge, spin, cart, shells, spans, name)
         arrays = (jnp.asarray(x, dtype=jnp.float64) for x in (coords, exponents, coefficients))

@@ -7,7 +7,7 @@ import pytest
 from pyscf import gto
 
 import jaxqc
-from jaxqc.integrals import _library, dipole, kinetic, nuclear, overlap
+from jaxqc.integrals import _library, dipole, eri, jk, kinetic, nuclear, overlap
 from jaxqc.integrals._one_electron import integrals
 from jaxqc.integrals._shells import (
     ShellList,
@@ -85,8 +85,6 @@ def test_dipole_about_another_origin():
     with water.with_common_orig((0.3, -2.0, 11.0)):
         expected = water.intor("int1e_r")
     np.testing.assert_allclose(np.asarray(dipole(mol, (0.3, -2.0, 11.0))), expected, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="`origin`"):
-        dipole(mol, (0.0, 1.0))
 
 
 def test_matrices_are_exactly_symmetric_and_the_same_in_every_run():
@@ -222,3 +220,60 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
         values.append((np.asarray(nuclear(mol)), np.asarray(kinetic(mol)), np.asarray(gradient(mol.coords))))
     for one, other in zip(values[0] * 2, values[1] + values[2], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("function", [overlap, kinetic, nuclear, dipole])
+@pytest.mark.parametrize("other", [None, "water.xyz", np.eye(3)])
+def test_something_else_than_a_molecule_is_refused(function, other):
+    with pytest.raises(TypeError, match=rf"Argument mol of jaxqc.integrals.{function.__name__} must be a jaxqc.Mol"):
+        function(other)
+    with pytest.raises(TypeError, match="must be a jaxqc.Molecule"):
+        function(mole("He 0 0 0", "sto-3g"))
+    with pytest.raises(TypeError, match="Argument mol of jaxqc.integrals.jk must be a jaxqc.Molecule"):
+        jk(other, jnp.eye(1))
+    with pytest.raises(TypeError, match="Argument mol of jaxqc.integrals.eri must be a jaxqc.Molecule"):
+        eri(other)
+
+
+def test_leaves_of_several_molecules_or_in_single_precision_are_refused():
+    mol = jaxqc.Molecule("He 0 0 0; He 0 0 2", "sto-3g")
+    with pytest.raises(ValueError, match=r"coords .* \(1, 2, 3\).* jax.vmap"):
+        overlap(jax.tree.map(lambda x: x[None], mol))
+    with pytest.raises(TypeError, match="coords .* must be float64, but they are float32"):
+        overlap(jax.tree.map(lambda x: x.astype(jnp.float32), mol))
+    stack = jax.tree.map(lambda x: x[None], mol)
+    np.testing.assert_allclose(jax.vmap(overlap)(stack)[0], overlap(mol), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("origin", "error"),
+    [((1.0, 2.0), ValueError), (0.0, ValueError), (np.zeros((1, 3)), ValueError), ((0.0, 0.0, np.nan), ValueError)]
+    + [("xyz", TypeError), (None, TypeError), ((1j, 0j, 0j), TypeError), ((1.0, (2.0, 3.0)), TypeError)],
+)
+def test_origin_that_is_not_a_point_is_refused(origin, error):
+    with pytest.raises(error, match="Argument origin of jaxqc.integrals.dipole must be three real numbers in Bohr"):
+        dipole(jaxqc.Molecule("He 0 0 0", "sto-3g"), origin)
+
+
+def test_integers_and_traced_points_are_origins():
+    mol = jaxqc.Molecule("He 0 0 0", "sto-3g")
+    expected = dipole(mol, (1.0, 2.0, 3.0))
+    for origin in ((1, 2, 3), np.array([1, 2, 3], np.int32), np.array([1, 2, 3], np.float32)):
+        np.testing.assert_array_equal(dipole(mol, origin), expected)
+    np.testing.assert_array_equal(jax.jit(lambda o: dipole(mol, o))(jnp.array([1.0, 2.0, 3.0])), expected)
+
+
+def test_double_precision_switched_off_is_one_sentence():
+    mol = jaxqc.Molecule("He 0 0 0", "sto-3g")
+    jax.config.update("jax_enable_x64", False)
+    try:
+        for function in (overlap, kinetic, nuclear, dipole):
+            with pytest.raises(RuntimeError, match="needs double precision, which was switched off in JAX"):
+                function(mol)
+        for function in (eri, lambda mol: jk(mol, np.eye(1)), jaxqc.energy, jaxqc.scf):
+            with pytest.raises(RuntimeError, match="needs double precision, which was switched off in JAX"):
+                function(mol)
+        with pytest.raises(RuntimeError, match="jaxqc.Molecule needs double precision"):
+            jaxqc.Molecule("He 0 0 0", "sto-3g")
+    finally:
+        jax.config.update("jax_enable_x64", True)
