@@ -152,6 +152,47 @@ def test_not_a_number_raises(hydrogen_fluoride):
         jaxqc.energy(broken)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_coordinates_that_are_not_finite(hydrogen_fluoride, value):
+    broken = hydrogen_fluoride.coords.at[1, 2].set(value)
+
+    def total(x):
+        return jaxqc.energy(hydrogen_fluoride.with_coords(x))
+
+    assert np.isnan(float(jax.jit(total)(broken)))
+    assert np.isnan(np.asarray(jax.jit(jax.grad(total))(broken))).all()
+    assert np.isnan(np.asarray(jax.jit(lambda x: jaxqc.gradient(hydrogen_fluoride.with_coords(x)))(broken))).all()
+    # The other member of a batch is not touched.
+    both = jax.vmap(total)(jnp.stack([hydrogen_fluoride.coords, broken]))
+    assert np.isnan(float(both[1])) and abs(float(both[0]) - float(total(hydrogen_fluoride.coords))) < 1e-10
+    with pytest.raises(ValueError, match="not finite"):
+        total(broken)
+
+
+def test_too_few_functions_left_raise(hydrogen_fluoride):
+    for function in (jaxqc.scf, jaxqc.energy, jaxqc.gradient):
+        with pytest.raises(ConvergenceError, match="only 0 of 6 basis functions.*smaller linear_dependence"):
+            function(hydrogen_fluoride, linear_dependence=1e9)
+    assert np.isnan(float(jax.jit(lambda m: jaxqc.energy(m, linear_dependence=1e9))(hydrogen_fluoride)))
+
+
+def test_debugging_of_nans_works(hydrogen_fluoride, solved):
+    oxide = jaxqc.Molecule("N 0 0 0; O 0 0 1.165", basis="sto-3g", spin=1)
+    expected = float(jaxqc.energy(oxide))
+    with jax.debug_nans(True):
+        result = jaxqc.scf(hydrogen_fluoride)
+        assert abs(float(result.energy) - float(solved.energy)) < 1e-10
+        assert "converged" in repr(result)
+        assert result.energies.shape == (int(result.cycles) + 1,) and np.isfinite(np.asarray(result.energies)).all()
+        slopes = jaxqc.gradient(hydrogen_fluoride)
+        traced = jax.jit(jax.grad(lambda x: jaxqc.energy(hydrogen_fluoride.with_coords(x))))(hydrogen_fluoride.coords)
+        np.testing.assert_allclose(traced, slopes, atol=1e-10)
+        assert abs(float(jax.jit(jaxqc.scf)(oxide).energy) - expected) < 1e-10
+        with pytest.raises(ConvergenceError, match="did not converge"):
+            jaxqc.energy(hydrogen_fluoride, max_cycles=2)
+    np.testing.assert_allclose(slopes, jaxqc.gradient(solved), atol=1e-10)
+
+
 # Ways to convergence
 
 
@@ -191,6 +232,50 @@ def test_second_order_takes_over_where_diis_stalls():
     assert bool(result.converged)
     traced = jax.jit(jaxqc.energy)(mol)
     assert abs(float(traced) - float(result.energy)) < 1e-9
+
+
+# Two far fragments: their ionic state is stationary, and mirror images of it follow each other in DIIS.
+
+
+@pytest.mark.parametrize("restricted", [True, False])
+def test_far_hydrogen_atoms_do_not_end_as_ions(restricted):
+    mole = gto.M(atom="H 0 0 0; H 0 0 20", basis="cc-pvdz", symmetry=True, verbose=0)
+    mf: Any = scf.RHF(mole)
+    mf.irrep_nelec, mf.conv_tol = {"A1g": 2}, 1e-12
+    expected = mf.kernel()
+    assert mf.converged
+    mol = jaxqc.Molecule("H 0 0 0; H 0 0 20", basis="cc-pvdz")
+    result = jaxqc.scf(mol, restricted=restricted)
+    assert abs(float(result.energy) - expected) < 1e-8
+    np.testing.assert_allclose(result.charges, 0.0, atol=1e-6)
+    np.testing.assert_allclose(float(result.gap), mf.mo_energy[1] - mf.mo_energy[0], atol=1e-6)
+    traced = jax.jit(lambda m: jaxqc.energy(m, restricted=restricted))(mol)
+    assert abs(float(traced) - expected) < 1e-8
+
+
+def test_ions_are_refused_without_second_order():
+    mol = jaxqc.Molecule("H 0 0 0; H 0 0 20", basis="cc-pvdz")
+    with pytest.raises(ConvergenceError) as error:
+        jaxqc.scf(mol, second_order=False)
+    assert error.value.result is not None and not bool(error.value.result.converged)
+    assert not bool(jaxqc.scf(mol, second_order=False, throw=False).converged)
+    assert np.isnan(float(jax.jit(lambda m: jaxqc.energy(m, second_order=False))(mol)))
+
+
+def test_saddle_point_of_the_guess_is_left():
+    # The guess is the ionic state itself, stationary from the first cycle on and with crossed levels.
+    mole = gto.M(atom="He 0 0 0; He 0 0 30", basis="6-31g", charge=2, verbose=0)
+    atom = gto.M(atom="He 0 0 0", basis="6-31g", verbose=0)
+    mf: Any = scf.RHF(atom)
+    mf.kernel()
+    ionic = np.zeros((mole.nao, mole.nao))
+    ionic[:2, :2] = mf.make_rdm1()
+    result = jaxqc.scf(jaxqc.Molecule.from_pyscf(mole), guess=ionic)
+    symmetric: Any = scf.RHF(gto.M(atom="He 0 0 0; He 0 0 30", basis="6-31g", charge=2, symmetry=True, verbose=0))
+    symmetric.irrep_nelec, symmetric.conv_tol = {"A1g": 2}, 1e-12
+    assert abs(float(result.energy) - symmetric.kernel()) < 1e-8
+    assert float(result.energy) < symmetric.energy_tot(ionic) - 0.1
+    assert float(result.gap) > 0.0
 
 
 def test_hard_cases_converge_or_raise():
@@ -297,6 +382,22 @@ def test_live_report(hydrogen_fluoride, capsys):
     jaxqc.scf(hydrogen_fluoride, verbose=True)
     table = capsys.readouterr().err.splitlines()
     assert table[0].split()[0] == "cycle" and len(table) == len(seen) + 1
+
+
+def test_callback_that_raises(hydrogen_fluoride, solved):
+    seen = []
+
+    def callback(cycle, *_):
+        seen.append(cycle)
+        if cycle == 2:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        jaxqc.scf(hydrogen_fluoride, callback=callback)
+    assert seen == [1, 2]
+    with pytest.raises(TypeError, match="callback must be a function"):
+        jaxqc.scf(hydrogen_fluoride, callback=3)
+    assert abs(float(jaxqc.scf(hydrogen_fluoride).energy) - float(solved.energy)) < 1e-10
 
 
 def test_views(solved):

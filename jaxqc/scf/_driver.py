@@ -34,7 +34,8 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         mol: `Molecule`.
         xc: exchange-correlation functional; not available yet.
         verbose: print a table of the iterations while they run (to stderr).
-        callback: function of (cycle, energy, change, gradient_norm, second_order), called after each cycle.
+        callback: function of (cycle, energy, change, gradient_norm, second_order), called after each cycle. What it
+            raises is raised when the iterations have ended.
         restricted: True, False or None, see above.
         guess: `"atom"` (superposition of atomic densities), `"core"` (core Hamiltonian), a density (nao, nao) or
             (2, nao, nao), or an earlier `Result`.
@@ -68,6 +69,11 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         >>> round(float(jaxqc.scf(mol).energy), 6)
         -98.57078
     """
+    if callback is not None and not callable(callback):
+        raise TypeError(
+            "Argument callback must be a function of (cycle, energy, change, gradient_norm, second_order) or None, but "
+            f"it is {callback!r}."
+        )
     if callback is None and verbose:
         callback = _report.print_table()
     checked = check_options(mol, xc, options, report=callback is not None)

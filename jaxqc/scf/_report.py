@@ -6,6 +6,7 @@ import sys
 import jax
 
 _callbacks = {}
+_failures = {}
 _handles = itertools.count(1)
 
 
@@ -17,15 +18,24 @@ def register(callback):
 
 
 def unregister(handle):
-    """Waits for the reports under way, and forgets the callback."""
+    """Waits for the reports under way, forgets the callback, and raises what it has raised."""
     jax.effects_barrier()
     _callbacks.pop(handle, None)
+    failure = _failures.pop(handle, None)
+    if failure is not None:
+        raise failure
 
 
 def _dispatch(handle, cycle, energy, change, gradient_norm, *, second_order):
     callback = _callbacks.get(int(handle))
-    if callback is not None:
+    if callback is None:
+        return
+    try:
         callback(int(cycle), float(energy), float(change), float(gradient_norm), second_order)
+    except Exception as failure:
+        # It cannot pass through the compiled program; `unregister` raises it afterwards, and no more is reported.
+        _failures[int(handle)] = failure
+        _callbacks.pop(int(handle), None)
 
 
 def report(handle, cycle, energy, change, gradient_norm, second_order):
