@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxqc import _config as _config  # before anything of JAX is used
 from jaxqc._cli_kernels import describe_kernels
-from jaxqc.cli import CONVERGED, NOT_CONVERGED, UsageError
+from jaxqc.cli import CONVERGED, NOT_CONVERGED, UsageError, other_platform
 
 _INPUT_ERRORS = (TypeError, ValueError, OSError, NotImplementedError, ImportError)
 
@@ -30,6 +30,8 @@ def _prepare(options):
     from jaxqc.molecule import Molecule
     from jaxqc.scf._check import check_options
 
+    if problem := other_platform():
+        raise ValueError(problem)
     mol = Molecule(
         _read(options.file),
         basis=options.basis,
@@ -47,6 +49,8 @@ def _read(file):
     if file == "-":
         from jaxqc.io import parse_xyz
 
+        if sys.stdin is None:
+            raise ValueError("The geometry was to come from standard input, but that is closed.")
         labels, coords = parse_xyz(sys.stdin.read())
         return [label.text for label in labels], coords
     return Path(file)
@@ -86,15 +90,17 @@ def _calculate(mol, settings, kernels, options, start):
         with console.status("gradient"):
             gradient = np.asarray(jaxqc.gradient(result))
     ended = time.perf_counter()
-    if not options.quiet:
-        print_summary(console, result, summarise(result), gradient)
-        parts = f" (gradient {ended - solved:.2f} s)" if gradient is not None else ""
-        console.print(f"wall time {time.perf_counter() - start:.2f} s{parts}", highlight=False)
     if options.json:
         from jaxqc import qcschema
 
         data = qcschema.atomic_result(result, gradient, keywords=_keywords(options, settings), wall_time=ended - start)
         _write(data, options, driver="gradient" if options.gradient else "energy")
+    if iterations.error is not None:
+        raise iterations.error
+    if not options.quiet:
+        print_summary(console, result, summarise(result), gradient)
+        parts = f" (gradient {ended - solved:.2f} s)" if gradient is not None else ""
+        console.print(f"wall time {time.perf_counter() - start:.2f} s{parts}", highlight=False)
     if not converged:
         print(f"jaxqc scf: {_advice(result, options)}", file=sys.stderr)
         return NOT_CONVERGED
@@ -149,6 +155,7 @@ def _write(data, options, driver):
     data["driver"] = driver
     if options.json == "-":
         sys.stdout.write(qcschema.dumps(data))
+        sys.stdout.flush()
         return
     try:
         qcschema.write(data, options.json)

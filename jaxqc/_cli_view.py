@@ -32,6 +32,7 @@ class Iterations:
         self.console, self.start = console, start
         self._rows: list[tuple[str, ...]] = []
         self._live = None
+        self.error: BaseException | None = None  # of the output, to be raised when the calculation is over
 
     def __enter__(self):
         if self.console.is_terminal:
@@ -53,8 +54,11 @@ class Iterations:
         shown = "" if cycle == 1 and not np.isfinite(change) else f"{change:.2e}"
         row = (f"{cycle}", f"{energy:.10f}", shown, f"{gradient_norm:.2e}", method, f"{self._elapsed():.1f}")
         self._rows.append(row)
-        if self._live is None:
-            self._line(row)
+        if self._live is None and self.error is None:
+            try:
+                self._line(row)
+            except (OSError, SystemExit) as error:  # full, or its reader has gone
+                self.error = error
 
     def __rich__(self):
         parts = []

@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import os
 import platform
+import warnings
 from pathlib import Path
 
 import jax
@@ -51,6 +52,9 @@ def _enable_compilation_cache():
     jax.config.update("jax_compilation_cache_dir", str(root))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    # A damaged entry is compiled again, which is no news to the user.
+    message = "Error (reading|writing) persistent compilation cache entry"
+    warnings.filterwarnings("ignore", message, category=UserWarning)
     _hide_false_alarms()
 
 

@@ -1,15 +1,18 @@
 """The shell command `jaxqc`: arguments and exit statuses. Nothing heavy is imported before there is work to do.
 
-Exit status: 0 for a converged calculation, 1 for one that did not converge, 2 for input that cannot be used.
+Exit status: 0 for a converged calculation, 1 for one that did not converge or whose output could not be written, 2 for
+input that cannot be used, 130 after Ctrl-C.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 CONVERGED, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OUTPUT_LOST = 1
 
 
 class UsageError(Exception):
@@ -17,6 +20,10 @@ class UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
+    def exit(self, status=0, message=None):
+        sys.stdout.flush()  # of the help; an error is reported here and not by Python at exit
+        super().exit(status, message)
+
     def error(self, message):
         message = message[:1].upper() + message[1:]
         self.exit(BAD_INPUT, f"{self.prog}: error: {message.rstrip('.')}; `{self.prog} --help` shows the usage.\n")
@@ -27,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="jaxqc",
         description="Differentiable quantum chemistry in JAX.",
-        epilog="Exit status: 0 converged, 1 not converged, 2 input that cannot be used.",
+        epilog="Exit status: 0 converged, 1 not converged or output lost, 2 input that cannot be used.",
     )
     parser.add_argument("--version", action="version", version=f"jaxqc {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -109,21 +116,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    options = build_parser().parse_args(arguments)
+    if sys.stdout is None:
+        return _output_lost("it is closed")
+    try:
+        options = build_parser().parse_args(arguments)
+        if arguments is not None:
+            return _answer(options)
+        from jaxqc._cli_interrupt import answered_at_once
+
+        with answered_at_once():
+            return _answer(options)
+    except OSError as error:
+        return _output_lost("its reader has gone" if isinstance(error, BrokenPipeError) else error.strerror)
+    except KeyboardInterrupt:
+        print("jaxqc: interrupted.", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _answer(options):
     try:
         status = _run(options)
         sys.stdout.flush()
         return status
-    except UsageError as error:
-        print(f"jaxqc {options.command}: error: {error}", file=sys.stderr)
+    except (UsageError, ImportError) as error:  # a compiled library or a package that is missing or too old
+        print(f"jaxqc {options.command}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("jaxqc: interrupted.", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has gone; Python must not try to flush it at exit.
+    except SystemExit as error:  # rich's answer to a reader that has gone
+        raise BrokenPipeError from error
+
+
+def _output_lost(reason):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        # Python must not try to flush it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return INTERRUPTED
+    with contextlib.suppress(OSError):
+        print(f"jaxqc: error: Standard output cannot be written to: {reason}.", file=sys.stderr)
+    return OUTPUT_LOST
+
+
+def other_platform() -> str | None:
+    """Returns a sentence if the environment tells JAX to use processors other than the CPU, and only these."""
+    for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME"):
+        asked = os.environ.get(name, "")
+        if asked and "cpu" not in asked.lower().replace(" ", "").split(","):
+            return (
+                f"The environment variable {name} is {asked!r}, but jaxqc computes on the CPU only so far; unset it, "
+                "or set it to 'cpu'."
+            )
+    return None
 
 
 def _run(options):
@@ -132,5 +172,7 @@ def _run(options):
     if options.command == "kernels":
         from jaxqc._cli_kernels import run
     else:
+        if "jax" not in sys.modules and other_platform() is None:
+            os.environ["JAX_PLATFORMS"] = "cpu"  # also where there is a GPU, which JAX would choose
         from jaxqc._cli_scf import run
     return run(options)

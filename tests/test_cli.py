@@ -1,11 +1,15 @@
 """The shell command: what it prints and writes, against PySCF, and its exit statuses."""
 
+import ctypes
+import ctypes.util
 import io
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +274,109 @@ def test_help_does_not_import_jax():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.rstrip().endswith("False")
+
+
+def one_sentence(done, status, *words):
+    assert done.returncode == status, done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("jaxqc") and done.stderr.endswith(".\n")
+    assert all(word in done.stderr for word in words)
+
+
+@pytest.mark.parametrize("name", ["JAX_PLATFORMS", "JAX_PLATFORM_NAME"])
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_other_processors_than_the_cpu_are_refused(name, platform, tmp_path):
+    out = tmp_path / "out.json"
+    done = shell("scf", WATER, "--basis", "sto-3g", "--json", str(out), **{name: platform})
+    one_sentence(done, 2, name, platform, "CPU")
+    assert done.stdout == "" and json.loads(out.read_text())["error"]["error_type"] == "input_error"
+
+
+def test_the_cpu_is_used_where_it_is_one_of_several():
+    done = shell("scf", WATER, "--basis", "sto-3g", "--quiet", JAX_PLATFORMS="cuda,cpu")
+    assert done.returncode == 0 and done.stderr == ""
+    assert float(done.stdout) == pytest.approx(reference(WATER, "sto-3g").e_tot, abs=1e-9)
+
+
+@pytest.mark.parametrize("arguments", [["scf", WATER, "--basis", "sto-3g"], ["kernels", "list"]])
+def test_libraries_that_are_not_ours_are_refused(arguments, tmp_path):
+    other = ctypes.util.find_library("m")
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    for path in (path_of_library(other), str(text), str(tmp_path / "none.so")):
+        one_sentence(shell(*arguments, JAXQC_CPU_LIBRARY=path), 2, path)
+
+
+def path_of_library(name):
+    """The file of a shared library that this process can load."""
+    ctypes.CDLL(name)
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        return next(line.split()[-1] for line in lines if Path(line.split()[-1]).name == name)
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    "arguments",
+    [["scf", WATER, "--basis", "sto-3g"], ["scf", WATER, "--basis", "sto-3g", "--quiet"], ["kernels", "list"]]
+    + [["--help"]],
+)
+def test_full_output_is_status_1(arguments):
+    with FULL.open("w") as full:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        command = [sys.executable, "-m", "jaxqc", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    one_sentence(done, 1, "Standard output", "No space left")
+
+
+def test_closed_output_and_input_are_said():
+    command = f"{sys.executable} -m jaxqc"
+    for redirection, status, word in ((">&-", 1, "Standard output"), ("<&-", 2, "standard input")):
+        line = f"{command} scf - --basis sto-3g {redirection}"
+        one_sentence(subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True), status, word)
+
+
+def test_reader_that_goes_away_is_status_1_and_the_file_is_written(tmp_path):
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "jaxqc", "scf", WATER, "--basis", "sto-3g", "--json", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        for line in process.stdout:
+            if line.split()[:1] == ["cycle"]:
+                break
+        process.stdout.close()
+        message = process.stderr.read()
+    assert process.returncode == 1
+    assert message == "jaxqc: error: Standard output cannot be written to: its reader has gone.\n"
+    energy = json.loads(out.read_text())["return_result"]
+    assert energy == pytest.approx(reference(WATER, "sto-3g").e_tot, abs=1e-9)
+
+
+def test_interrupt_is_answered_while_the_compiled_program_runs():
+    command = [sys.executable, "-m", "jaxqc", "scf", WATER, "--basis", "cc-pv5z"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        for line in process.stdout:
+            if line.split()[:1] == ["1"]:  # the first cycle: the program runs, and has a dozen to go
+                break
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        message = process.stderr.read()
+        process.wait()
+        assert time.monotonic() - sent < 1.5
+    assert process.returncode == 130 and message == "jaxqc: interrupted.\n"
+
+
+def test_damaged_cache_entries_are_compiled_again(tmp_path):
+    arguments = ("scf", WATER, "--basis", "sto-3g", "--quiet")
+    expected = reference(WATER, "sto-3g").e_tot
+    assert shell(*arguments, XDG_CACHE_HOME=str(tmp_path)).returncode == 0
+    entries = [file for file in (tmp_path / "jaxqc" / "xla").glob("*/*") if file.name.endswith("-cache")]
+    assert entries
+    for k, file in enumerate(entries):
+        file.write_bytes(b"damaged" if k % 2 else file.read_bytes()[: file.stat().st_size // 2])
+    done = shell(*arguments, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0 and done.stderr == ""
+    assert float(done.stdout) == pytest.approx(expected, abs=1e-9)
