@@ -254,12 +254,12 @@ def test_shapes_of_what_is_returned():
         ({"density": np.ones(4)}, "density .*shape"),
         ({"density": np.ones((1, 1, 4, 4))}, "density .*shape"),
         ({"coulomb": False, "exchange": False}, "neither J nor K"),
-        ({"threshold": 0.0}, "threshold .*positive"),
-        ({"threshold": -1e-10}, "threshold .*positive"),
-        ({"threshold": float("nan")}, "threshold .*positive"),
-        ({"threshold": "tight"}, "threshold .*positive"),
-        ({"omega": float("nan")}, "omega .*finite"),
-        ({"omega": float("inf")}, "omega .*finite"),
+        ({"threshold": 0.0}, "threshold .*above 0"),
+        ({"threshold": -1e-10}, "threshold .*above 0"),
+        ({"threshold": float("nan")}, "threshold .*above 0"),
+        ({"threshold": "tight"}, "threshold .*above 0"),
+        ({"omega": float("nan")}, "omega .*magnitude"),
+        ({"omega": float("inf")}, "omega .*magnitude"),
     ],
 )
 def test_arguments_without_meaning(arguments, message):

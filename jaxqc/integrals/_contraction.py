@@ -144,7 +144,7 @@ def sequential_batch(primitive):
     """A batching rule that makes one call after the other: each call is parallel by itself."""
 
     def rule(operands, axes, **parameters):
-        mapped = [i for i, axis in enumerate(axes) if axis is not batching.not_mapped]
+        mapped = [i for i, axis in enumerate(axes) if axis is not None]
         moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
 
         def one(arrays):

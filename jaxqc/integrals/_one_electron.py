@@ -236,7 +236,7 @@ ad.primitive_transposes[_primitive] = _transpose
 
 def _batch(operands, axes, **parameters):
     """One call after the other: each is parallel by itself."""
-    mapped = [i for i, axis in enumerate(axes) if axis is not batching.not_mapped]
+    mapped = [i for i, axis in enumerate(axes) if axis is not None]
     moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
 
     def one(arrays):

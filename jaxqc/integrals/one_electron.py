@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from jaxqc._checks import check_molecule
 from jaxqc.elements import shorten
@@ -107,7 +108,7 @@ def nuclear(mol: Molecule) -> jax.Array:
     return _nuclear(mol)
 
 
-def dipole(mol: Molecule, origin: jax.Array | Sequence[float] = (0.0, 0.0, 0.0)) -> jax.Array:
+def dipole(mol: Molecule, origin: ArrayLike | Sequence[float] = (0.0, 0.0, 0.0)) -> jax.Array:
     r"""Dipole matrices $D^x_{ij} = \int \chi_i(r) (r - O)_x \chi_j(r) dr$, without the electron's charge of -1.
 
     **Arguments:**
