@@ -45,7 +45,7 @@ def check_molecule(mol, function_name: str) -> None:
     check_precision(function_name)
     for name, rank in (("coords", 2), ("exponents", 1), ("coefficients", 1)):
         leaf = getattr(mol, name)
-        dtype, shape = getattr(leaf, "dtype", type(leaf).__name__), getattr(leaf, "shape", None)
+        dtype, shape = getattr(leaf, "dtype", type(leaf).__name__), getattr(leaf, "shape", ())
         if dtype != np.float64:
             raise TypeError(f"The {name} of argument mol of {function_name} must be float64, but they are {dtype}.")
         if len(shape) != rank or (name == "coords" and shape != (mol.natm, 3)):

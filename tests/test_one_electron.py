@@ -270,7 +270,7 @@ def test_double_precision_switched_off_is_one_sentence():
         for function in (overlap, kinetic, nuclear, dipole):
             with pytest.raises(RuntimeError, match="needs double precision, which was switched off in JAX"):
                 function(mol)
-        for function in (eri, lambda mol: jk(mol, np.eye(1)), jaxqc.energy, jaxqc.scf):
+        for function in (eri, lambda mol: jk(mol, jnp.eye(1)), jaxqc.energy, jaxqc.scf):
             with pytest.raises(RuntimeError, match="needs double precision, which was switched off in JAX"):
                 function(mol)
         with pytest.raises(RuntimeError, match="jaxqc.Molecule needs double precision"):
