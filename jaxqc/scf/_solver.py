@@ -68,6 +68,7 @@ class State(NamedTuple):
 
     cycle: jax.Array
     coefficients: jax.Array
+    levels: jax.Array  # of canonical orbitals, up to date after `_settle`
     density: jax.Array
     mean_field: jax.Array
     energy: jax.Array
@@ -164,6 +165,7 @@ def _first_state(guess, mean_field, system, reference, settings):
     state = State(
         cycle=jnp.asarray(0),
         coefficients=coefficients,
+        levels=coefficients[:, 0],
         density=guess,
         mean_field=field_of_guess,
         energy=jnp.asarray(0.0),
@@ -294,14 +296,14 @@ def _unit_density(reference, density):
 
 
 def _settle(state, system, reference):
-    """Judges whether a converged state can be the ground state.
+    """Makes the orbitals canonical, which changes no density, and judges whether the state can be the ground state.
 
     A minimum of UHF has a gap in each spin channel, so crossed levels show a saddle point. DIIS ends in one where
     two determinants that are mirror images follow each other, such as H- H+ and H+ H-.
     """
-    _, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field)
-    higher = state.energy > state.lowest + _HIGHER
-    return state._replace(sound=~jnp.any(crossed_sets(reference, levels)) & ~higher)
+    coefficients, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field)
+    sound = ~jnp.any(crossed_sets(reference, levels)) & (state.energy <= state.lowest + _HIGHER)
+    return state._replace(coefficients=coefficients, levels=levels, sound=sound)
 
 
 def _second_order(state, mean_field, system, controls, reference, settings):
@@ -327,8 +329,7 @@ def _restart(state, mean_field, system, reference):
         return _evaluate(density, mean_field(density), system, reference)[0]
 
     def turn(coefficients):
-        fock = system.hcore + state.mean_field
-        return turned_orbitals(reference, coefficients, fock, system.overlap, energy_of)
+        return turned_orbitals(reference, coefficients, state.levels, system.overlap, energy_of)
 
     go_back = ~(state.candidate & state.full) | (state.energy > state.lowest + _HIGHER)
     coefficients = jax.lax.cond(go_back, lambda _: state.lowest_coefficients, turn, state.coefficients)
@@ -382,17 +383,15 @@ def _newton_loop(state, mean_field, system, controls, reference, settings):
 
 
 def _finish(state, before, system, reference):
-    """Canonical orbitals of the final density, which itself stays as it is."""
-    fock = system.hcore + state.mean_field
-    coefficients, levels = canonical_orbitals(reference, state.coefficients, fock)
+    """Dresses the final, settled state."""
     removed = jnp.sum(system.removed)
     enough = reference.nao - removed >= reference.nalpha
     return Solution(
         energy=state.energy,
         energy_nuclear=system.nuclear,
-        coefficients=coefficients,
-        levels=levels,
-        fock=fock,
+        coefficients=state.coefficients,
+        levels=state.levels,
+        fock=system.hcore + state.mean_field,
         overlap=system.overlap,
         hcore=system.hcore,
         converged=state.candidate & state.full & state.sound & enough,

@@ -63,7 +63,7 @@ def crossed_sets(reference, levels):
     )
 
 
-def turned_orbitals(reference, coefficients, fock, overlap, energy_of):
+def turned_orbitals(reference, coefficients, levels, overlap, energy_of):
     """Turns the highest occupied and the lowest virtual orbital into each other where their levels have crossed.
 
     The angles are quarters and eighths of pi, both ways, and a whole exchange (occupation by Aufbau); the one of the
@@ -71,15 +71,13 @@ def turned_orbitals(reference, coefficients, fock, overlap, energy_of):
 
     Args:
         reference: `Reference`.
-        coefficients: (nset, nao, nao).
-        fock: (nspin, nao, nao), Hartree.
+        coefficients, levels: (nset, nao, nao) and (nset, nao), canonical.
         overlap: (nao, nao).
         energy_of: function from coefficients to the energy, Hartree.
 
     Returns:
         coefficients (nset, nao, nao).
     """
-    coefficients, levels = canonical_orbitals(reference, coefficients, fock)
     crossed = crossed_sets(reference, levels)
     pairs = jnp.zeros_like(coefficients)
     for k, pair in enumerate(_frontier(reference)):
