@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxqc._checks import check_molecule
 from jaxqc.integrals._contraction import contract
@@ -14,7 +15,7 @@ from jaxqc.molecule import Molecule
 
 def jk(
     mol: Molecule,
-    density: jax.Array,
+    density: ArrayLike,
     *,
     coulomb: bool = True,
     exchange: bool = True,
@@ -48,7 +49,7 @@ def jk(
         J, K = jaxqc.integrals.jk(mol, 2 * jnp.ones((1, 1)))
     """
     check_molecule(mol, "jaxqc.integrals.jk")
-    density = _checked_density(mol, density)
+    matrix = _checked_density(mol, density)
     if not (coulomb or exchange):
         raise ValueError("jaxqc.integrals.jk was asked for neither J nor K: set coulomb=True or exchange=True.")
     if not (_is_number(threshold) and 0 < threshold < 1):
@@ -57,7 +58,7 @@ def jk(
             "1e-13 is usual."
         )
     _check_omega("jk", omega)
-    stack = density if density.ndim == 3 else density[None]
+    stack = matrix if matrix.ndim == 3 else matrix[None]
     shells, contraction = two_electron_shells(mol)
     if contraction is not None:
         stack = contraction @ stack @ contraction.T
@@ -79,7 +80,7 @@ def jk(
         j, k = j - long_j, k - long_k
     if contraction is not None:
         j, k = (contraction.T @ x @ contraction for x in (j, k))
-    if density.ndim == 2:
+    if matrix.ndim == 2:
         return j[0] if coulomb else None, k[0] if exchange else None
     return j if coulomb else None, k if exchange else None
 
@@ -137,12 +138,12 @@ def _check_omega(function: str, omega) -> None:
         )
 
 
-def _checked_density(mol: Molecule, density: jax.Array) -> jax.Array:
+def _checked_density(mol: Molecule, given: ArrayLike) -> jax.Array:
     try:
-        density = jnp.asarray(density)
+        density = jnp.asarray(given)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The density of jaxqc.integrals.jk must be an array of real numbers, but is {density!r}."
+            f"The density of jaxqc.integrals.jk must be an array of real numbers, but is {given!r}."
         ) from error
     if not (jnp.issubdtype(density.dtype, jnp.floating) or jnp.issubdtype(density.dtype, jnp.integer)):
         raise ValueError(
