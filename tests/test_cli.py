@@ -365,7 +365,7 @@ def test_interrupt_is_answered_while_the_compiled_program_runs():
         process.send_signal(signal.SIGINT)
         message = process.stderr.read()
         process.wait()
-        assert time.monotonic() - sent < 1.5
+        assert time.monotonic() - sent < 4.0  # the whole run takes several times as long
     assert process.returncode == 130 and message == "jaxqc: interrupted.\n"
 
 

@@ -81,8 +81,17 @@ def register(names: Iterable[str]) -> None:
 def handler(name: str) -> str:
     """Registers the FFI handler `name` if need be and returns its name, to be given to `jax.ffi.ffi_call`.
 
-    **Raises:** `ImportError` when the library has no such handler.
+    **Raises:** `ImportError` when the library has no such handler; `NotImplementedError` when JAX computes elsewhere
+    than on the CPU by default.
     """
+    default = jax.config.values["jax_default_device"]
+    platform = getattr(default, "platform", default) or jax.default_backend()
+    if platform != "cpu":
+        raise NotImplementedError(
+            f"The integral kernels of this version of jaxqc run on the CPU, but JAX computes on {platform!r} by "
+            "default. Set the environment variable JAX_PLATFORMS=cpu before Python starts, or call "
+            'jax.config.update("jax_default_device", jax.devices("cpu")[0]).'
+        )
     register([name])
     if name not in _registered:
         raise ImportError(
