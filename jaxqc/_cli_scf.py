@@ -72,6 +72,7 @@ def _calculate(mol, settings, kernels, options, start):
     import numpy as np
 
     import jaxqc
+    from jaxqc._cli_interrupt import compiled_program
     from jaxqc._cli_view import Iterations, make_console, print_header, print_summary
     from jaxqc._summary import summarise
     from jaxqc.scf._check import choose_reference
@@ -80,14 +81,14 @@ def _calculate(mol, settings, kernels, options, start):
     console = make_console(stderr=options.json == "-", quiet=options.quiet)
     kind = choose_reference(mol, options.restricted).kind.upper()
     print_header(console, mol, "standard input" if options.file == "-" else options.file, kind, kernels)
-    with Iterations(console, start) as iterations:
+    with Iterations(console, start) as iterations, compiled_program():
         callback = None if options.quiet else iterations.report
         result = jaxqc.scf(mol, callback=callback, throw=False, **settings)
     converged = bool(result.converged)
     solved = time.perf_counter()
     gradient = None
     if options.gradient and converged:
-        with console.status("gradient"):
+        with console.status("gradient"), compiled_program():
             gradient = np.asarray(jaxqc.gradient(result))
     ended = time.perf_counter()
     if options.json:
