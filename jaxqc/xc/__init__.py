@@ -1,0 +1,3 @@
+"""Exchange-correlation: grids, matrix-aligned cells, functionals."""
+
+from jaxqc.xc._features_type import Features as Features
