@@ -1,0 +1,222 @@
+r"""Matrix-aligned cells: rows of grid points, each with the compacted, sorted list of the shells that reach it.
+
+Points are ordered along a space-filling curve and cut into rows of a fixed number of points. A shell is in the list of
+a row when the bound of its radial envelope at the row's points, times the largest such bound of the row, times the
+row's largest weight, can matter at the threshold epsilon. Lists are sorted by falling bound, so that a kernel cuts its
+products of orbitals with one limit for each block of functions. They depend on nothing but the geometry, and derivatives
+do not pass through them.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+
+from jaxqc.integrals._shells import ShellList
+from jaxqc.molecule import Molecule
+
+# A list keeps what a density matrix with elements up to this can see; kernels read the actual maximum.
+DENSITY_MARGIN = 16.0
+_CAPACITY_STEP = 32
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["count", "order", "shell", "bound", "weight_max", "overflow"],
+    meta_fields=["row", "capacity"],
+)
+@dataclasses.dataclass(frozen=True)
+class RowLists:
+    r"""The shells of each row of grid points.
+
+    **Arguments:**
+
+    - `row`: points a row; static.
+    - `capacity`: the most shells that a row can list; static.
+    - `count`: shells in the list of each row, 0 where all weights are 0; int32, shape `(nrow,)`.
+    - `order`: rows by falling number of functions; int32, shape `(nrow,)`.
+    - `shell`: index of the shell + 2^20 times its number of live primitives (those of the smallest exponents), by
+      falling bound; int32, shape `(nrow, capacity)`.
+    - `bound`: upper bounds of $|\phi|$ and $|\nabla\phi|$ over the points of the row; float32, shape `(nrow, capacity)`.
+    - `weight_max`: largest weight of each row; float32, shape `(nrow,)`.
+    - `overflow`: the longest list met; where it exceeds `capacity`, results are NaN; int32, shape `()`.
+    """
+
+    row: int
+    capacity: int
+    count: jax.Array
+    order: jax.Array
+    shell: jax.Array
+    bound: jax.Array
+    weight_max: jax.Array
+    overflow: jax.Array
+
+    @property
+    def arrays(self) -> tuple[jax.Array, ...]:
+        """The arrays in the order in which the kernels take them."""
+        return (self.count, self.order, self.shell, self.bound, self.weight_max, self.overflow)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["points", "weights", "permutation", "density", "potential"],
+    meta_fields=["npoint", "epsilon"],
+)
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    r"""A grid cut into rows, with the lists of shells that the kernels read.
+
+    **Arguments:**
+
+    - `npoint`: number of points of the grid; static. The n points of the layout are these, padded to whole rows.
+    - `epsilon`: threshold of the screening, 0 for none; static.
+    - `points`: shape `(n, 3)`, Bohr; padding repeats the last point. Differentiable.
+    - `weights`: shape `(n,)`; padding has weight 0. Differentiable.
+    - `permutation`: which point of the grid each point of the layout is; int32, shape `(n,)`.
+    - `density`, `potential`: the lists for density and for potential.
+    """
+
+    npoint: int
+    epsilon: float
+    points: jax.Array
+    weights: jax.Array
+    permutation: jax.Array
+    density: RowLists
+    potential: RowLists
+
+    def moved(self, points: jax.Array, weights: jax.Array) -> "Layout":
+        """The same lists for points `(npoint, 3)` and weights `(npoint,)` of the grid, in the order of the grid."""
+        return dataclasses.replace(
+            self,
+            points=jnp.take(points, self.permutation, axis=0),
+            weights=_with_padding(jnp.take(weights, self.permutation), self.npoint),
+        )
+
+    def to_grid(self, values: jax.Array) -> jax.Array:
+        """Values at the points of the layout, `(..., n)`, in the order of the grid: `(..., npoint)`."""
+        out = jnp.zeros((*values.shape[:-1], self.npoint), values.dtype)
+        return out.at[..., self.permutation[: self.npoint]].set(values[..., : self.npoint])
+
+
+def row_size(shells: ShellList) -> int:
+    """Points a row on the CPU: long rows while their orbital values stay in the second-level cache."""
+    return 192 if shells.nao_sph >= 64 else 96
+
+
+def shells_of(mol: Molecule | ShellList, cart: bool | None) -> tuple[ShellList, bool]:
+    """The shells of a molecule, and whether its functions are Cartesian; a list of shells needs `cart`."""
+    if isinstance(mol, ShellList):
+        return mol, bool(cart)
+    return ShellList.from_molecule(mol), mol.cart
+
+
+def build_layout(
+    mol: Molecule | ShellList,
+    points: jax.Array,
+    weights: jax.Array,
+    *,
+    epsilon: float = 1e-12,
+    cart: bool | None = None,
+    row: int | None = None,
+    capacity: int | None = None,
+    ordered: bool = True,
+) -> Layout:
+    r"""Cuts a grid into rows and lists the shells of each.
+
+    Works inside `jit`, where the capacity is that of all shells unless one is given; outside, it is measured.
+    Differentiable in `points` and `weights`, which the layout carries; the lists are constants.
+
+    **Arguments:**
+
+    - `mol`: the molecule, or a `ShellList` with `cart`.
+    - `points`: shape `(npoint, 3)`, Bohr.
+    - `weights`: shape `(npoint,)`.
+    - `epsilon`: threshold of the screening; 0 for none.
+    - `row`: points a row; None for a choice from basis.
+    - `capacity`: most shells that a row can list; None to measure it.
+    - `ordered`: whether the points already follow a space-filling curve; otherwise they are ordered here.
+
+    **Returns:** the `Layout`.
+    """
+    shells, cart = shells_of(mol, cart)
+    epsilon = float(epsilon)
+    row = row_size(shells) if row is None else row
+    npoint = points.shape[0]
+    n = -(-npoint // row) * row
+    permutation = jnp.minimum(jnp.arange(n, dtype=jnp.int32), np.int32(max(npoint - 1, 0)))
+    if not ordered and npoint > 1:
+        permutation = jnp.take(_hilbert_order(jax.lax.stop_gradient(points)), permutation)
+    points = jnp.take(points, permutation, axis=0)
+    weights = _with_padding(jnp.take(weights, permutation), npoint)
+    fixed = jax.tree.map(jax.lax.stop_gradient, (shells, points, weights))
+    lists = _row_lists(*fixed, cart, row, epsilon, capacity)
+    return Layout(npoint, epsilon, points, weights, permutation, lists, lists)
+
+
+def _with_padding(weights: jax.Array, npoint: int) -> jax.Array:
+    return jnp.where(jnp.arange(weights.shape[0]) < npoint, weights, 0.0)
+
+
+def _round_up(n: int) -> int:
+    return max(_CAPACITY_STEP, -(-n // _CAPACITY_STEP) * _CAPACITY_STEP)
+
+
+def _row_lists(shells, points, weights, cart, row, epsilon, capacity) -> RowLists:
+    most = _round_up(shells.nshell)
+    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((shells, points, weights)))
+    if capacity is not None or traced:
+        return _build(shells, points, weights, cart, row, epsilon, capacity or most)
+    lists = _build(shells, points, weights, cart, row, epsilon, min(most, 96))
+    longest = int(lists.overflow)
+    if longest > lists.capacity:
+        lists = _build(shells, points, weights, cart, row, epsilon, _round_up(longest))
+    return lists
+
+
+def _build(shells, points, weights, cart, row, epsilon, capacity) -> RowLists:
+    nrow = points.shape[0] // row
+    count = jnp.full(nrow, shells.nshell, jnp.int32)
+    shell = jnp.arange(capacity, dtype=jnp.int32)
+    return RowLists(
+        row,
+        capacity,
+        count,
+        jnp.arange(nrow, dtype=jnp.int32),
+        jnp.broadcast_to(shell, (nrow, capacity)),
+        jnp.ones((nrow, capacity), jnp.float32),
+        jnp.max(jnp.abs(weights).reshape(nrow, row), axis=1, initial=0.0).astype(jnp.float32),
+        jnp.asarray(shells.nshell, jnp.int32),
+    )
+
+
+def _hilbert_order(points: jax.Array) -> jax.Array:
+    """The order of points along a Hilbert curve of 2^10 cells an axis; int32.
+
+    Transposed Gray-code form of J. Skilling, AIP Conf. Proc. 707, 381 (2004), doi:10.1063/1.1751381.
+    """
+    bits = 10
+    low = jnp.min(points, axis=0)
+    width = jnp.maximum(jnp.max(jnp.max(points, axis=0) - low), 1e-30)
+    cell = jnp.clip((points - low) / width * (2**bits), 0, 2**bits - 1).astype(jnp.int32)
+    x = [cell[:, k] for k in range(3)]
+    for bit in range(bits - 1, 0, -1):
+        mask = np.int32(2**bit - 1)
+        for k in range(3):
+            set_bit = (x[k] >> np.int32(bit)) & np.int32(1)
+            swap = jnp.where(set_bit == 1, np.int32(0), (x[0] ^ x[k]) & mask)
+            x[0] = x[0] ^ jnp.where(set_bit == 1, mask, swap)
+            x[k] = x[k] ^ swap if k else x[0]
+    for k in (1, 2):
+        x[k] = x[k] ^ x[k - 1]
+    gray = jnp.zeros_like(x[0])
+    for bit in range(bits - 1, 0, -1):
+        gray = gray ^ jnp.where((x[2] >> np.int32(bit)) & np.int32(1) == 1, np.int32(2**bit - 1), np.int32(0))
+    key = jnp.zeros_like(gray)
+    for bit in range(bits - 1, -1, -1):
+        for k in range(3):
+            key = (key << np.int32(1)) | (((x[k] ^ gray) >> np.int32(bit)) & np.int32(1))
+    return jnp.argsort(key).astype(jnp.int32)
