@@ -1,0 +1,242 @@
+"""Molecular integration grids: points, weights, and how they follow the nuclei."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxqc._checks import check_molecule
+from jaxqc.elements import shorten
+from jaxqc.xc._grid_becke import PARTITIONS
+from jaxqc.xc._grid_hilbert import hilbert_order
+from jaxqc.xc._grid_partition import partition_fractions
+from jaxqc.xc._grid_template import GridTemplate, check_choice, grid_template
+
+SMALLEST_WEIGHT = 1e-16
+_PARTITION_MEANING = "how space is divided among the atoms"
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Grid:
+    r"""Points and weights that integrate a function over all space, $\int f(r)\,d^3r \approx \sum_g w_g f(r_g)$.
+
+    Around each atom stand Treutler-Ahlrichs radial points times Lebedev spheres, and the weights are divided among the
+    atoms. Levels, points and weights are those of PySCF 2.14 (`pyscf.dft.gen_grid`); ghost atoms carry the points of
+    their element, as there. Points are ordered along a Hilbert curve; points with weights below 1e-16 are left out.
+
+    A frozen JAX pytree. Under `jit`, `grad` or `vmap` over the coordinates no point is left out (small weights
+    become 0), and points and weights can be differentiated with respect to the coordinates.
+
+    Args:
+        mol: the `jaxqc.Molecule`.
+        level: 0 (coarse) to 9 (very fine); or a pair `(n_radial, n_angular)` with n_angular the size of a Lebedev
+            rule; or a dict of these by atom label, element, atomic number or `"default"` (3 if it has none).
+        partition: `"becke"` (doi:10.1063/1.454033), or `"ssf"` (Stratmann, Scuseria, Frisch,
+            doi:10.1016/0009-2614(96)00600-8), which takes time that grows linearly with the molecule.
+        prune: fewer angular points near a nucleus and far away: `"nwchem"`, `"sg1"`, `"treutler"` or None.
+        radii: how atomic radii shift the borders between atoms: `"treutler"` (doi:10.1063/1.469408), `"becke"` or None.
+
+    Attributes:
+        coords: (n, 3) points in Bohr.
+        weights: (n,) in Bohr^3.
+        atom: (n,) int32, the atom that each point belongs to and moves with.
+        index: (n,) int32, the place of each point when points come atom after atom.
+        template: the static `GridTemplate`; None for a grid from arrays.
+        partition: `"becke"` or `"ssf"`; None for a grid from arrays.
+
+    Raises:
+        TypeError, ValueError: an argument has no meaning, or no point is left; the message says which and why.
+
+    Example:
+        >>> grid = Grid(jaxqc.Molecule("He 0 0 0", basis="sto-3g"), level=1)
+        >>> r = jnp.linalg.norm(grid.coords, axis=1)
+        >>> round(float(grid.weights @ jnp.exp(-r)) / (8 * np.pi), 6)
+        1.0
+    """
+
+    coords: jax.Array
+    weights: jax.Array
+    atom: jax.Array
+    index: jax.Array
+    template: GridTemplate | None
+    partition: str | None
+
+    def __init__(self, mol, level=3, *, partition="becke", prune="nwchem", radii="treutler"):
+        check_molecule(mol, "jaxqc.xc.Grid")
+        check_choice(partition, PARTITIONS, "partition", _PARTITION_MEANING)
+        template = grid_template(mol, level, prune, radii)
+        placed = place(template, mol.coords, partition)
+        leaves = _leaves(placed)
+        if not isinstance(mol.coords, Tracer):
+            leaves = _drop(leaves)
+        self._set(leaves, template, partition)
+
+    @classmethod
+    def from_arrays(cls, coords, weights, atom=None) -> "Grid":
+        """A grid from points and weights of your own, in the order given.
+
+        Args:
+            coords: (n, 3) in Bohr.
+            weights: (n,) in Bohr^3.
+            atom: (n,) the atom of each point, or None.
+
+        Raises:
+            ValueError: shapes that do not fit, or no point.
+        """
+        coords, weights = jnp.asarray(coords, jnp.float64), jnp.asarray(weights, jnp.float64)
+        if coords.ndim != 2 or coords.shape[1] != 3 or weights.shape != coords.shape[:1]:
+            raise ValueError(
+                "Arguments coords and weights must have the shapes (n, 3) and (n,), but they have "
+                f"{coords.shape} and {weights.shape}."
+            )
+        if not len(weights):
+            raise ValueError("Arguments coords and weights hold no point; an empty grid integrates everything to 0.")
+        atom = jnp.zeros(len(weights), jnp.int32) if atom is None else jnp.asarray(atom).astype(jnp.int32)
+        if atom.shape != weights.shape:
+            raise ValueError(f"Argument atom must have the shape {weights.shape}, but it has {atom.shape}.")
+        return cls._make((coords, weights, atom, jnp.arange(len(weights), dtype=jnp.int32)), None, None)
+
+    def _set(self, leaves, template, partition):
+        values = (*leaves, template, partition)
+        for name, value in zip((*_LEAVES, "template", "partition"), values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _make(cls, leaves, template, partition):
+        self = object.__new__(cls)
+        self._set(leaves, template, partition)
+        return self
+
+    def __setattr__(self, name, value):
+        raise AttributeError("A Grid cannot be changed; build another one.")
+
+    def __delattr__(self, name):
+        raise AttributeError("A Grid cannot be changed; build another one.")
+
+    def __reduce__(self):
+        return _unpickle, (tuple(np.asarray(x) for x in _leaves(self)), self.template, self.partition)
+
+    def tree_flatten_with_keys(self):
+        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in _LEAVES], (self.template, self.partition)
+
+    def tree_flatten(self):
+        return _leaves(self), (self.template, self.partition)
+
+    @classmethod
+    def tree_unflatten(cls, static, children):
+        return cls._make(tuple(children), *static)
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return self.weights.shape[-1]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def by_atom(self) -> jax.Array:
+        """The permutation (n,) that puts the points atom after atom, in PySCF's order (`sort_grids=False`)."""
+        return jnp.argsort(self.index)
+
+    def __repr__(self):
+        parts = [f"{self.size} points"]
+        if self.template is not None:
+            parts += [f"{self.template.natm} atom{'s' * (self.template.natm != 1)}", str(self.partition)]
+            parts.append(f"prune {self.template.prune}")
+        return f"Grid({', '.join(parts)})"
+
+
+_LEAVES = ("coords", "weights", "atom", "index")
+
+
+def _leaves(grid):
+    return tuple(getattr(grid, name) for name in _LEAVES)
+
+
+def _unpickle(leaves, template, partition):
+    return Grid._make(tuple(jnp.asarray(x) for x in leaves), template, partition)
+
+
+def _drop(leaves):
+    """Leaves out the points with small weights."""
+    arrays = [np.asarray(x) for x in leaves]
+    (keep,) = np.nonzero(arrays[1])
+    if not len(keep):
+        raise ValueError(
+            "The grid is empty: no point has a weight of at least 1e-16. Check the coordinates, or ask for more points "
+            "by a higher level."
+        )
+    if len(keep) == len(arrays[1]):
+        return leaves
+    return tuple(jnp.asarray(x[keep]) for x in arrays)
+
+
+def place(template: GridTemplate, coords, partition: str = "becke", moving: bool = True) -> Grid:
+    """The grid of a template at given coordinates; pure, of static size, for use under `jit`, `grad` and `vmap`.
+
+    Args:
+        template: from `grid_template(mol, level, prune, radii)`.
+        coords: (natm, 3) in Bohr.
+        partition: `"becke"` or `"ssf"`.
+        moving: whether derivatives with respect to the coordinates see points and weights move with the nuclei
+            (grid response); otherwise they are constants.
+
+    Returns:
+        A `Grid` with all points of the template along a Hilbert curve; weights below 1e-16 are 0.
+
+    Raises:
+        ValueError: coordinates of the wrong shape, or an unknown partition.
+
+    Example:
+        >>> template = grid_template(mol, 3)
+        >>> jax.grad(lambda x: place(template, x).weights.max())(mol.coords).shape == mol.coords.shape
+        True
+    """
+    check_choice(partition, PARTITIONS, "partition", _PARTITION_MEANING)
+    coords = jnp.asarray(coords, jnp.float64)
+    if coords.shape != (template.natm, 3):
+        raise ValueError(
+            f"Argument coords must have the shape {(template.natm, 3)} of the template's atoms, but it has {coords.shape}."
+        )
+    return _place(template, coords, partition, bool(moving))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _place(template, coords, partition, moving):
+    if not moving:
+        coords = jax.lax.stop_gradient(coords)
+    # From tables of the kinds of atoms, not of all atoms: constants of a compiled function should be small.
+    offsets, local = template.tables
+    n = template.size
+    atoms = np.arange(template.natm, dtype=np.int32)
+    owner = jnp.repeat(atoms, template.counts, total_repeat_length=n)
+    starts = np.concatenate([[0], np.cumsum(template.counts)[:-1]])
+    row = jnp.arange(n, dtype=jnp.int32) + jnp.asarray((template.table_starts - starts).astype(np.int32))[owner]
+    fixed = jnp.asarray(offsets)[row] + jax.lax.stop_gradient(coords)[owner]
+    order = hilbert_order(fixed)
+    owner, row = owner[order], row[order]
+    points = coords[owner] + jnp.asarray(offsets)[row]
+    fraction = partition_fractions(coords, points, owner, jnp.asarray(template.size_radii), partition=partition)
+    weights = jnp.asarray(local)[row] * fraction
+    kept = jnp.abs(weights) >= SMALLEST_WEIGHT
+    return Grid._make((points, jnp.where(kept, weights, 0.0), owner, order), template, partition)
+
+
+def pad(grid: Grid, multiple: int) -> Grid:
+    """Appends copies of the last point, of weight 0, until the size is a multiple of `multiple`.
+
+    Raises:
+        ValueError: `multiple` is no positive integer.
+    """
+    if isinstance(multiple, bool) or not hasattr(multiple, "__index__") or multiple < 1:
+        raise ValueError(f"Argument multiple must be a positive integer, but it is {shorten(multiple)}.")
+    extra = -grid.size % int(multiple)
+    if not extra:
+        return grid
+    coords = jnp.pad(grid.coords, ((0, extra), (0, 0)), mode="edge")
+    weights = jnp.pad(grid.weights, (0, extra))
+    atom = jnp.pad(grid.atom, (0, extra), mode="edge")
+    index = jnp.concatenate([grid.index, grid.index.max() + 1 + jnp.arange(extra, dtype=jnp.int32)])
+    return Grid._make((coords, weights, atom, index), grid.template, grid.partition)
