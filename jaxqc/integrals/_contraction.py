@@ -16,10 +16,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
+from jaxqc._primitive import install, zero_tangent
 from jaxqc.integrals._derivative_shells import shell_tangents
 from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList
@@ -53,11 +53,6 @@ def contract(kind: str, lists: tuple[ShellList, ...], x: jax.Array, omega: float
     return _primitive.bind(*operands, x, kind=kind, layouts=layouts, omega=omega, threshold=threshold)
 
 
-def zero_tangent(value) -> ad.Zero:
-    """The symbolic zero tangent of a value."""
-    return ad.Zero.from_primal_value(value)  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def _lists(operands, layouts) -> tuple[ShellList, ...]:
     return tuple(ShellList(*layout, *operands[3 * k : 3 * k + 3]) for k, layout in enumerate(layouts))
 
@@ -84,22 +79,7 @@ def _call(*operands, kind, layouts, omega, threshold):
     )
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(**parameters):
-    return jax.jit(functools.partial(_call, **parameters))
-
-
-@_primitive.def_impl
-def _impl(*operands, **parameters):
-    return _compiled(**parameters)(*operands)
-
-
-@_primitive.def_abstract_eval
-def _abstract(*operands, kind, layouts, omega, threshold):
-    return ShapedArray(_shape(kind, layouts, operands[-1]), jnp.float64)
-
-
-mlir.register_lowering(_primitive, mlir.lower_fun(_call, multiple_results=False))
+install(_primitive, _call, lambda *operands, kind, layouts, **_: [_shape(kind, layouts, operands[-1])])
 
 
 def _jvp(primals, tangents, *, kind, layouts, omega, threshold):
@@ -138,25 +118,3 @@ def _transpose(cotangent, *operands, kind, layouts, omega, threshold):
 
 
 ad.primitive_transposes[_primitive] = _transpose
-
-
-def sequential_batch(primitive):
-    """A batching rule that makes one call after the other: each call is parallel by itself."""
-
-    def rule(operands, axes, **parameters):
-        mapped = [i for i, axis in enumerate(axes) if axis is not None]
-        moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
-
-        def one(arrays):
-            full = list(operands)
-            for i, array in zip(mapped, arrays, strict=True):
-                full[i] = array
-            return primitive.bind(*full, **parameters)
-
-        result = jax.lax.map(one, moved)
-        return (result, [0] * len(result)) if primitive.multiple_results else (result, 0)
-
-    return rule
-
-
-batching.primitive_batchers[_primitive] = sequential_batch(_primitive)

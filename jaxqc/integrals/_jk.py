@@ -15,11 +15,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
-from jaxqc.integrals._contraction import contract, sequential_batch, zero_tangent
+from jaxqc._primitive import install, zero_tangent
+from jaxqc.integrals._contraction import contract
 from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList, cartesian_offsets, cartesian_to_spherical, spherical_offsets
 
@@ -129,23 +129,9 @@ def _gradient_call(*operands, **parameters):
     return call(*operands, **_attributes(**parameters))
 
 
-def _install(primitive, call, shapes):
-    """Evaluation, abstract evaluation, lowering and batching of a primitive from one traceable function."""
-    compiled = functools.lru_cache(maxsize=256)(lambda **parameters: jax.jit(functools.partial(call, **parameters)))
-    primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
-
-    def abstract(*operands, **parameters):
-        avals = [ShapedArray(s, jnp.float64) for s in shapes(*operands, **parameters)]
-        return avals if primitive.multiple_results else avals[0]
-
-    primitive.def_abstract_eval(abstract)
-    mlir.register_lowering(primitive, mlir.lower_fun(call, multiple_results=primitive.multiple_results))
-    batching.primitive_batchers[primitive] = sequential_batch(primitive)
-
-
-_install(_jk, _jk_call, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
-_install(_move, _general_move, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
-_install(_gradient, _gradient_call, lambda *o, **_: [o[0].shape])
+install(_jk, _jk_call, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
+install(_move, _general_move, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
+install(_gradient, _gradient_call, lambda *o, **_: [o[0].shape])
 
 
 def _given(tangents):

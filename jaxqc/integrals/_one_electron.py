@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
+from jaxqc._primitive import install, zero_tangent
 from jaxqc.integrals._axis_map import AxisMap
 from jaxqc.integrals._derivative_shells import shell_tangents
 from jaxqc.integrals._library import handler
@@ -109,22 +109,7 @@ def _call(*operands, kind, order, first, second):
     return call(*lists, *parameters, **attributes)
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(**parameters):
-    return jax.jit(functools.partial(_call, **parameters))
-
-
-@_primitive.def_impl
-def _impl(*operands, **parameters):
-    return _compiled(**parameters)(*operands)
-
-
-@_primitive.def_abstract_eval
-def _abstract(*operands, kind, order, first, second):
-    return ShapedArray(_shape(operands, kind, order, first, second), jnp.float64)
-
-
-mlir.register_lowering(_primitive, mlir.lower_fun(_call, multiple_results=False))
+install(_primitive, _call, lambda *operands, **parameters: [_shape(operands, **parameters)])
 
 
 @functools.cache
@@ -211,7 +196,7 @@ def _jvp(primals, tangents, *, kind, order, first, second):
         *_operator_terms(kind, order, a, b, parameters, operator_changes),
     ]
     if not terms:
-        return value, ad.Zero(ShapedArray(value.shape, value.dtype))
+        return value, zero_tangent(value)
     return value, functools.reduce(jnp.add, terms)
 
 
@@ -232,20 +217,3 @@ def _transpose(cotangent, *operands, kind, order, first, second):
 
 
 ad.primitive_transposes[_primitive] = _transpose
-
-
-def _batch(operands, axes, **parameters):
-    """One call after the other: each is parallel by itself."""
-    mapped = [i for i, axis in enumerate(axes) if axis is not None]
-    moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
-
-    def one(arrays):
-        full = list(operands)
-        for i, array in zip(mapped, arrays, strict=True):
-            full[i] = array
-        return _primitive.bind(*full, **parameters)
-
-    return jax.lax.map(one, moved), 0
-
-
-batching.primitive_batchers[_primitive] = _batch

@@ -1,0 +1,50 @@
+"""JAX primitives over traceable functions: what every compiled kernel of jaxqc needs besides its derivative rules."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.interpreters import ad, batching, mlir
+
+
+def zero_tangent(value) -> ad.Zero:
+    """The symbolic zero tangent of a value."""
+    return ad.Zero.from_primal_value(value)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def sequential_batch(primitive):
+    """A batching rule that makes one call after the other: each call is parallel by itself."""
+
+    def rule(operands, axes, **parameters):
+        mapped = [i for i, axis in enumerate(axes) if axis is not None]
+        moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
+
+        def one(arrays):
+            full = list(operands)
+            for i, array in zip(mapped, arrays, strict=True):
+                full[i] = array
+            return primitive.bind(*full, **parameters)
+
+        result = jax.lax.map(one, moved)
+        return (result, [0] * len(result)) if primitive.multiple_results else (result, 0)
+
+    return rule
+
+
+def install(primitive, call, shapes) -> None:
+    """Gives a primitive its evaluation, abstract evaluation, lowering and batching, all from one traceable function.
+
+    **Arguments:** `primitive`: a `jax.extend.core.Primitive`; `call(*operands, **parameters)`: its value (a list where
+    the primitive has several results); `shapes(*operands, **parameters)`: the results' shapes, all of float64.
+    """
+    compiled = functools.lru_cache(maxsize=256)(lambda **parameters: jax.jit(functools.partial(call, **parameters)))
+    primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
+
+    def abstract(*operands, **parameters):
+        avals = [ShapedArray(s, jnp.float64) for s in shapes(*operands, **parameters)]
+        return avals if primitive.multiple_results else avals[0]
+
+    primitive.def_abstract_eval(abstract)
+    mlir.register_lowering(primitive, mlir.lower_fun(call, multiple_results=primitive.multiple_results))
+    batching.primitive_batchers[primitive] = sequential_batch(primitive)
