@@ -91,19 +91,7 @@ ffi::Error gradient_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, f
 
 #pragma GCC visibility push(default)
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_jk_gradient, jaxqc::gradient_handler,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Attr<xla::ffi::Span<const int32_t>>("ls")
-                                  .Attr<xla::ffi::Span<const int32_t>>("nprims")
-                                  .Attr<bool>("cart")
-                                  .Attr<bool>("coulomb")
-                                  .Attr<bool>("exchange")
-                                  .Attr<double>("omega")
-                                  .Attr<double>("threshold")
-                                  .Arg<xla::ffi::Buffer<xla::ffi::F64>>()
-                                  .Arg<xla::ffi::Buffer<xla::ffi::F64>>()
-                                  .Arg<xla::ffi::Buffer<xla::ffi::F64>>()
-                                  .Arg<xla::ffi::Buffer<xla::ffi::F64>>()
+                              jaxqc::jk_binding()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F64>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F64>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F64>>());

@@ -35,4 +35,22 @@ inline Runner pool_runner(xla::ffi::ThreadPool& pool) {
   };
 }
 
+// What every J/K handler is given first: the shells and the kind of build, then centres, exponents, coefficients and densities.
+inline auto jk_binding() {
+  typedef xla::ffi::Buffer<xla::ffi::F64> Array;
+  return xla::ffi::Ffi::Bind()
+      .Ctx<xla::ffi::ThreadPool>()
+      .Attr<xla::ffi::Span<const int32_t>>("ls")
+      .Attr<xla::ffi::Span<const int32_t>>("nprims")
+      .Attr<bool>("cart")
+      .Attr<bool>("coulomb")
+      .Attr<bool>("exchange")
+      .Attr<double>("omega")
+      .Attr<double>("threshold")
+      .Arg<Array>()
+      .Arg<Array>()
+      .Arg<Array>()
+      .Arg<Array>();
+}
+
 }  // namespace jaxqc
