@@ -1,0 +1,126 @@
+r"""The exchange-correlation energy of a density matrix, and one exchange-correlation step.
+
+$E_{xc}[D] = \sum_g w_g f(R_g D)$: $R$ is linear (`density_features`), $f$ a function of the features at one point. Its
+derivatives need no other rule: $V = R^T (w\, \partial f)$ is the gradient, $f_{xc}$ the derivative of $V$ along a change of
+the density, and the nuclear gradient the derivative through orbitals, points and weights.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from jaxqc._checks import check_molecule
+from jaxqc.xc._cells import Layout, build_layout
+from jaxqc.xc._density import density_features
+from jaxqc.xc._features_type import Features
+from jaxqc.xc._grid import Grid
+from jaxqc.xc.functionals import Functional, functional
+
+
+def point_features(features: jax.Array, kind: str) -> Features:
+    """`Features` of both spins from the rows of `density_features`: one set (the sum of equal spins) or two."""
+    pair = (0.5 * features[0],) * 2 if features.shape[0] == 1 else (features[0], features[1])
+    rho = jnp.stack([x[0] for x in pair])
+    if kind == "lda":
+        return Features.of(rho)
+    grad = jnp.stack([x[1:4] for x in pair])
+    return Features.of(rho, grad) if kind == "gga" else Features.of(rho, grad, jnp.stack([x[4] for x in pair]))
+
+
+def xc_energy(mol, layout: Layout, xc: Functional, density: jax.Array) -> tuple[jax.Array, jax.Array]:
+    r"""Number of electrons and exchange-correlation energy on a grid; pure, differentiable in every array.
+
+    **Arguments:**
+
+    - `mol`: the molecule, whose coordinates, exponents and coefficients are differentiable.
+    - `layout`: the grid in rows, from `build_layout`; its points and weights are differentiable.
+    - `xc`: the functional; exact exchange is no part of this energy.
+    - `density`: `(nao, nao)` of equal spins together, or `(2, nao, nao)`.
+
+    **Returns:** $\sum_g w_g \rho_g$ and $\sum_g w_g f_g$ in Hartree, scalars.
+    """
+    sets = density[None] if density.ndim == 2 else density
+    features = density_features(mol, layout, sets, xc.kind)
+    nelec = jnp.dot(layout.weights, jnp.sum(features[:, 0], axis=0))
+    return nelec, jnp.dot(layout.weights, xc.energy_density(point_features(features, xc.kind)))
+
+
+def _step(mol, layout, density, xc):
+    def energy(d):
+        nelec, exc = xc_energy(mol, layout, xc, d)
+        return exc, nelec
+
+    (exc, nelec), potential = jax.value_and_grad(energy, has_aux=True)(density)
+    return nelec, exc, potential
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(xc):
+    return jax.jit(functools.partial(_step, xc=xc))
+
+
+def potential(mol, grid, xc, density, *, epsilon: float = 1e-12):
+    r"""One exchange-correlation step: electrons, energy and potential matrix of a density matrix on a grid.
+
+    $N = \sum_g w_g \rho_g$, $E_{xc} = \sum_g w_g f_g$, $V_{\mu\nu} = \partial E_{xc} / \partial D_{\mu\nu}$.
+
+    **Arguments:**
+
+    - `mol`: the `jaxqc.Molecule`.
+    - `grid`: a `jaxqc.xc.Grid`, or a `Layout` from `jaxqc.xc.build_layout(mol, grid)` that many steps share.
+    - `xc`: a name such as "b3lyp", a `Functional`, or a function of `Features`.
+    - `density`: symmetric, shape `(nao, nao)` (equal spins, both together) or `(2, nao, nao)` (alpha, beta).
+    - `epsilon`: contributions below this are left out (0: none); the error of the energy stays below some 1e-9 Hartree an
+      atom at 1e-12. A `Layout` brings its own.
+
+    **Returns:** number of electrons, energy in Hartree (both scalars; without exact exchange), and the potential in the shape
+    of the density, Hartree.
+
+    **Raises:** `TypeError`, `ValueError` for arguments without meaning, in a sentence that says which.
+
+    Source: MakoXC; the transposed pair is restated in the documentation of `jaxqc.xc`.
+
+    >>> mol = jaxqc.Molecule("He 0 0 0", basis="def2-svp")
+    >>> nelec, exc, vxc = jaxqc.xc.potential(mol, jaxqc.xc.Grid(mol), "pbe", jaxqc.scf(mol).density)
+    >>> round(float(nelec), 4)
+    2.0
+    """
+    check_molecule(mol, "jaxqc.xc.potential")
+    functional_ = functional(xc)
+    density = _check_density(mol, density)
+    if isinstance(grid, Layout):
+        layout = grid
+    elif isinstance(grid, Grid):
+        _check_epsilon(epsilon)
+        layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon)
+    else:
+        raise TypeError(
+            f"Argument grid must be a jaxqc.xc.Grid or a Layout of one, but it is {type(grid).__name__}. "
+            "Make one with jaxqc.xc.Grid(mol, level=3)."
+        )
+    try:
+        step = _compiled(functional_)
+    except TypeError:  # a function of the user's that cannot be hashed
+        return _step(mol, layout, density, functional_)
+    return step(mol, layout, density)
+
+
+def _check_epsilon(epsilon) -> None:
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0.0 <= epsilon <= 1e-3:
+        raise ValueError(
+            f"Argument epsilon must be a number from 0 (no screening) to 1e-3, but it is {epsilon!r}. "
+            "1e-12 is the default; 1e-10 is faster, with errors of up to 1e-7 Hartree an atom."
+        )
+
+
+def _check_density(mol, density):
+    density = jnp.asarray(density)
+    if density.shape not in ((mol.nao, mol.nao), (2, mol.nao, mol.nao)):
+        raise ValueError(
+            f"Argument density must have the shape ({mol.nao}, {mol.nao}) (both spins together) or (2, {mol.nao}, {mol.nao}) "
+            f"(alpha, beta) for this molecule, but it has {density.shape}."
+        )
+    if not jnp.issubdtype(density.dtype, jnp.floating):
+        raise TypeError(f"Argument density must be real numbers, but its type is {density.dtype}.")
+    return density.astype(jnp.float64)
