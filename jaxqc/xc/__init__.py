@@ -1,8 +1,8 @@
 r"""Exchange and correlation on matrix-aligned cells: grids, functionals, and one linear map with its transpose.
 
-The density matrix is mapped to features on the grid, $(\rho, \nabla\rho, \tau) = R D$, by compiled kernels that read rows of
-grid points with compacted lists of orbitals; the transpose of $R$ carries derivatives of a pointwise function back. Every
-derivative of $E_{xc} = \sum_g w_g f(R_g D)$ is made of these two.
+The density matrix is mapped to features on the grid, $(\rho, \nabla\rho, \tau) = R D$, by compiled kernels that read
+rows of grid points with compacted lists of orbitals; the transpose of $R$ carries derivatives of a pointwise function
+back. Every derivative of $E_{xc} = \sum_g w_g f(R_g D)$ is made of these two.
 """
 
 from jaxqc.xc._cells import Layout as Layout

@@ -1,8 +1,8 @@
 r"""The exchange-correlation energy of a density matrix, and one exchange-correlation step.
 
 $E_{xc}[D] = \sum_g w_g f(R_g D)$: $R$ is linear (`density_features`), $f$ a function of the features at one point. Its
-derivatives need no other rule: $V = R^T (w\, \partial f)$ is the gradient, $f_{xc}$ the derivative of $V$ along a change of
-the density, and the nuclear gradient the derivative through orbitals, points and weights.
+derivatives need no other rule: $V = R^T (w\, \partial f)$ is the gradient, $f_{xc}$ the derivative of $V$ along
+a change of the density, and the nuclear gradient the derivative through orbitals, points and weights.
 """
 
 import functools
@@ -71,11 +71,11 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12):
     - `grid`: a `jaxqc.xc.Grid`, or a `Layout` from `jaxqc.xc.build_layout(mol, grid)` that many steps share.
     - `xc`: a name such as "b3lyp", a `Functional`, or a function of `Features`.
     - `density`: symmetric, shape `(nao, nao)` (equal spins, both together) or `(2, nao, nao)` (alpha, beta).
-    - `epsilon`: contributions below this are left out (0: none); the error of the energy stays below some 1e-9 Hartree an
+    - `epsilon`: contributions below this are left out (0: none); the error of the energy stays below 1e-9 Hartree an
       atom at 1e-12. A `Layout` brings its own.
 
-    **Returns:** number of electrons, energy in Hartree (both scalars; without exact exchange), and the potential in the shape
-    of the density, Hartree.
+    **Returns:** number of electrons, energy in Hartree (both scalars; without exact exchange), and the potential in the
+    shape of the density, Hartree.
 
     **Raises:** `TypeError`, `ValueError` for arguments without meaning, in a sentence that says which.
 
@@ -118,8 +118,8 @@ def _check_density(mol, density):
     density = jnp.asarray(density)
     if density.shape not in ((mol.nao, mol.nao), (2, mol.nao, mol.nao)):
         raise ValueError(
-            f"Argument density must have the shape ({mol.nao}, {mol.nao}) (both spins together) or (2, {mol.nao}, {mol.nao}) "
-            f"(alpha, beta) for this molecule, but it has {density.shape}."
+            f"Argument density must have the shape ({mol.nao}, {mol.nao}) (both spins together) or (2, {mol.nao}, "
+            f"{mol.nao}) (alpha, beta) for this molecule, but it has {density.shape}."
         )
     if not jnp.issubdtype(density.dtype, jnp.floating):
         raise TypeError(f"Argument density must be real numbers, but its type is {density.dtype}.")
