@@ -5,6 +5,9 @@ BIN = $(VENV)/bin
 FILE ?= examples/vitamin_c.xyz
 BASIS ?= def2-svp
 
+# Tests run in several processes; those that measure times come after them, on their own.
+TEST_WORKERS ?= -n auto --dist loadfile
+
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -24,7 +27,8 @@ test: $(VENV)/tested
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python || status=1; \
-	$(BIN)/pytest $(PYTEST_ARGUMENTS) || status=1; \
+	$(BIN)/pytest $(TEST_WORKERS) -m "not alone" $(PYTEST_ARGUMENTS) || status=1; \
+	$(BIN)/pytest -m alone $(PYTEST_ARGUMENTS) || status=1; \
 	exit $$status
 
 install: $(VENV)/installed

@@ -248,6 +248,7 @@ def test_cached_programs_load_without_alarms(tmp_path):
     assert list((tmp_path / "jaxqc" / "xla").glob("*/*"))
 
 
+@pytest.mark.alone
 def test_first_call_is_quick(tmp_path):
     """Water in def2-SVP: below 10 s with empty caches, below 4 s with warm ones, in time of the processor."""
     for bound in (10.0, 4.0):
@@ -257,6 +258,7 @@ def test_first_call_is_quick(tmp_path):
         assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < bound
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("arguments", [["--help"], ["scf", "--help"], ["--version"]])
 def test_help_is_quick(arguments):
     times = []
@@ -354,6 +356,7 @@ def test_reader_that_goes_away_is_status_1_and_the_file_is_written(tmp_path):
     assert energy == pytest.approx(reference(WATER, "sto-3g").e_tot, abs=1e-9)
 
 
+@pytest.mark.alone
 def test_interrupt_is_answered_while_the_compiled_program_runs():
     command = [sys.executable, "-m", "jaxqc", "scf", WATER, "--basis", "cc-pv5z"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
