@@ -2,9 +2,9 @@ r"""Matrix-aligned cells: rows of grid points, each with the compacted, sorted l
 
 Points are ordered along a space-filling curve and cut into rows of a fixed number of points. A shell is in the list of
 a row when the bound of its radial envelope at the row's points, times the largest such bound of the row, times the
-row's largest weight, can matter at the threshold epsilon. Lists are sorted by falling bound, so that a kernel cuts its
-products of orbitals with one limit for each block of functions. They depend on nothing but the geometry, and derivatives
-do not pass through them.
+row's largest weight, can matter at the threshold epsilon. Lists are sorted by falling bound, so that a kernel cuts
+its products of orbitals with one limit for each block of functions. They depend on nothing but the geometry, and
+derivatives do not pass through them.
 """
 
 import dataclasses
@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-
+from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList
 from jaxqc.molecule import Molecule
+from jaxqc.xc._grid_hilbert import hilbert_order
 
-# A list keeps what a density matrix with elements up to this can see; kernels read the actual maximum.
-DENSITY_MARGIN = 16.0
 _CAPACITY_STEP = 32
 
 
@@ -41,7 +40,7 @@ class RowLists:
     - `order`: rows by falling number of functions; int32, shape `(nrow,)`.
     - `shell`: index of the shell + 2^20 times its number of live primitives (those of the smallest exponents), by
       falling bound; int32, shape `(nrow, capacity)`.
-    - `bound`: upper bounds of $|\phi|$ and $|\nabla\phi|$ over the points of the row; float32, shape `(nrow, capacity)`.
+    - `bound`: upper bounds of $|\phi|$ and $|\nabla\phi|$ at the points of the row; float32, shape `(nrow, capacity)`.
     - `weight_max`: largest weight of each row; float32, shape `(nrow,)`.
     - `overflow`: the longest list met; where it exceeds `capacity`, results are NaN; int32, shape `()`.
     """
@@ -149,11 +148,11 @@ def build_layout(
     n = -(-npoint // row) * row
     permutation = jnp.minimum(jnp.arange(n, dtype=jnp.int32), np.int32(max(npoint - 1, 0)))
     if not ordered and npoint > 1:
-        permutation = jnp.take(_hilbert_order(jax.lax.stop_gradient(points)), permutation)
+        permutation = jnp.take(hilbert_order(points), permutation)
     points = jnp.take(points, permutation, axis=0)
     weights = _with_padding(jnp.take(weights, permutation), npoint)
-    fixed = jax.tree.map(jax.lax.stop_gradient, (shells, points, weights))
-    lists = _row_lists(*fixed, cart, row, epsilon, capacity)
+    shells, fixed_points, fixed_weights = jax.tree.map(jax.lax.stop_gradient, (shells, points, weights))
+    lists = _row_lists(shells, fixed_points, fixed_weights, cart, row, epsilon, capacity)
     return Layout(npoint, epsilon, points, weights, permutation, lists, lists)
 
 
@@ -179,44 +178,25 @@ def _row_lists(shells, points, weights, cart, row, epsilon, capacity) -> RowList
 
 def _build(shells, points, weights, cart, row, epsilon, capacity) -> RowLists:
     nrow = points.shape[0] // row
-    count = jnp.full(nrow, shells.nshell, jnp.int32)
-    shell = jnp.arange(capacity, dtype=jnp.int32)
-    return RowLists(
-        row,
-        capacity,
-        count,
-        jnp.arange(nrow, dtype=jnp.int32),
-        jnp.broadcast_to(shell, (nrow, capacity)),
-        jnp.ones((nrow, capacity), jnp.float32),
-        jnp.max(jnp.abs(weights).reshape(nrow, row), axis=1, initial=0.0).astype(jnp.float32),
-        jnp.asarray(shells.nshell, jnp.int32),
+    shapes = [
+        jax.ShapeDtypeStruct((nrow,), jnp.int32),
+        jax.ShapeDtypeStruct((nrow,), jnp.int32),
+        jax.ShapeDtypeStruct((nrow, capacity), jnp.int32),
+        jax.ShapeDtypeStruct((nrow, capacity), jnp.float32),
+        jax.ShapeDtypeStruct((nrow,), jnp.float32),
+        jax.ShapeDtypeStruct((), jnp.int32),
+    ]
+    call = jax.ffi.ffi_call(handler("jaxqc_xc_rows"), shapes, vmap_method="sequential")
+    arrays = call(
+        shells.centers,
+        shells.exponents,
+        shells.coefficients,
+        points,
+        weights,
+        ls=np.asarray(shells.ls, np.int32),
+        nprims=np.asarray(shells.nprims, np.int32),
+        cart=bool(cart),
+        row=np.int64(row),
+        epsilon=np.float64(epsilon),
     )
-
-
-def _hilbert_order(points: jax.Array) -> jax.Array:
-    """The order of points along a Hilbert curve of 2^10 cells an axis; int32.
-
-    Transposed Gray-code form of J. Skilling, AIP Conf. Proc. 707, 381 (2004), doi:10.1063/1.1751381.
-    """
-    bits = 10
-    low = jnp.min(points, axis=0)
-    width = jnp.maximum(jnp.max(jnp.max(points, axis=0) - low), 1e-30)
-    cell = jnp.clip((points - low) / width * (2**bits), 0, 2**bits - 1).astype(jnp.int32)
-    x = [cell[:, k] for k in range(3)]
-    for bit in range(bits - 1, 0, -1):
-        mask = np.int32(2**bit - 1)
-        for k in range(3):
-            set_bit = (x[k] >> np.int32(bit)) & np.int32(1)
-            swap = jnp.where(set_bit == 1, np.int32(0), (x[0] ^ x[k]) & mask)
-            x[0] = x[0] ^ jnp.where(set_bit == 1, mask, swap)
-            x[k] = x[k] ^ swap if k else x[0]
-    for k in (1, 2):
-        x[k] = x[k] ^ x[k - 1]
-    gray = jnp.zeros_like(x[0])
-    for bit in range(bits - 1, 0, -1):
-        gray = gray ^ jnp.where((x[2] >> np.int32(bit)) & np.int32(1) == 1, np.int32(2**bit - 1), np.int32(0))
-    key = jnp.zeros_like(gray)
-    for bit in range(bits - 1, -1, -1):
-        for k in range(3):
-            key = (key << np.int32(1)) | (((x[k] ^ gray) >> np.int32(bit)) & np.int32(1))
-    return jnp.argsort(key).astype(jnp.int32)
+    return RowLists(row, capacity, *arrays)

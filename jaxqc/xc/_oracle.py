@@ -97,8 +97,8 @@ def _chunk_features(shells, points, density, cart, ncomp):
 def features(shells: ShellList, points: jax.Array, density: jax.Array, *, cart: bool, ncomp: int) -> jax.Array:
     r"""Density, its gradient and the kinetic energy density at points, without screening.
 
-    $\rho = \sum \phi_\mu D_{\mu\nu} \phi_\nu$, $\nabla\rho$, $\tau = \frac12 \sum_k \partial_k\phi D \partial_k\phi$ for
-    a symmetric density.
+    $\rho = \sum \phi_\mu D_{\mu\nu} \phi_\nu$, $\nabla\rho$, $\tau = \frac12 \sum_k \partial_k\phi D \partial_k\phi$
+    for a symmetric density.
 
     **Arguments:**
 
