@@ -110,7 +110,8 @@ const std::vector<Entry*>& lookup(std::string_view kernels) {
 }
 
 // The attribute `steps` lists, for each launch: grid x (0: as many blocks as the device holds at once), grid y, block x, bytes
-// of shared memory, number of arguments, and a pair (kind, value) for each argument.
+// of shared memory, number of arguments, and a pair (kind, value) for each argument. The value of an operand or result is its
+// index + 256 times an offset in bytes.
 enum Kind : int64_t { kOperand = 0, kResult = 1, kInt64 = 2, kInt32 = 3, kDouble = 4 };
 constexpr int kMaxArguments = 40;
 
@@ -130,6 +131,7 @@ ffi::Error launch(Stream stream, int32_t ordinal, ffi::RemainingArgs operands, f
       return *buffer.value();
     };
     for (int64_t index : zeroed) {
+      if (index < 0) continue;  // what an empty list is written as
       ffi::AnyBuffer buffer = result_buffer(index);
       if (buffer.size_bytes() == 0) continue;
       check(d.MemsetD8Async(reinterpret_cast<unsigned long long>(buffer.untyped_data()), 0, buffer.size_bytes(), stream),
@@ -148,11 +150,11 @@ ffi::Error launch(Stream stream, int32_t ordinal, ffi::RemainingArgs operands, f
       for (int64_t i = 0; i < count; ++i, at += 2) {
         values[i] = at[1];
         if (at[0] == kOperand) {
-          auto buffer = operands.get<ffi::AnyBuffer>(at[1]);
+          auto buffer = operands.get<ffi::AnyBuffer>(at[1] & 255);
           if (buffer.has_error()) throw std::runtime_error("an operand of a launch is missing: " + buffer.error().message());
-          values[i] = reinterpret_cast<int64_t>(buffer.value().untyped_data());
+          values[i] = reinterpret_cast<int64_t>(buffer.value().untyped_data()) + (at[1] >> 8);
         } else if (at[0] == kResult) {
-          values[i] = reinterpret_cast<int64_t>(result_buffer(at[1]).untyped_data());
+          values[i] = reinterpret_cast<int64_t>(result_buffer(at[1] & 255).untyped_data()) + (at[1] >> 8);
         }
         pointers[i] = &values[i];  // little-endian: an int32 lies at the start of its int64
       }

@@ -1,0 +1,289 @@
+// The transpose of the density: coefficients on rows of points to a matrix, U with V = U + U^T.
+//
+// A block takes a row of ROW points in chunks of P: orbital values and Z = c_0 / 2 phi + c . grad phi go to shared memory, warps
+// own upper tiles of 32 x 32 functions whose accumulators stay in registers over the whole row, and one atomic addition for each
+// element ends it. Lists fall in bound, so that the tiles that matter form a staircase. Where they are more than the block holds
+// at once, they are done in batches, each of which makes only the functions that it needs, in slots of 32: weak functions meet
+// few others, and no length of a list is too long.
+// Macros: ROW, P, W warps, TPW tiles a warp, NC components (1, 4, 5), MINB blocks a multiprocessor, SLOTS 1 where blocks of
+// functions move between slots, FIXED 1 for sums in fixed point, which do not depend on their order.
+#include "xc_common.cuh"
+
+#define LD (P + 4)
+constexpr int TILES = W * TPW;
+
+struct Tile {
+  short b, c, slot_b, slot_c;
+};
+
+extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
+    const ShellRecord* shells, const Primitive* prims, const double* points, const int* count, const int* order, const int* list,
+    const float* bound, const int* overflow, const double* coefficient, double* out, int64 n, int nrow, int capacity, int nao, int low,
+    int high, int max_shells, int max_functions, int nslot, double inverse_epsilon) {
+  extern __shared__ double shared[];
+  __shared__ int total, ntile, cursor_b, cursor_c;
+  __shared__ float largest[W];
+  __shared__ Tile tiles[TILES];
+  constexpr int NP = P / 32;
+  const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
+  double* phi = shared;  // [slots * 32][LD]
+  double* zed = phi + nslot * 32 * LD;
+  ShellEntry* entries = reinterpret_cast<ShellEntry*>(zed + nslot * 32 * LD);
+  int* idx = reinterpret_cast<int*>(entries + max_shells);
+  const int max_blocks = (max_functions + 31) / 32;
+  float* block_bound = reinterpret_cast<float*>(idx + max_functions);
+  short* block_count = reinterpret_cast<short*>(block_bound + max_blocks);
+  short* slot_of = block_count + max_blocks;
+  const int2 range = class_range(lists.first, low, high);
+  const double poison = __ldg(overflow) > capacity ? __longlong_as_double(0x7ff8000000000000ll) : 0.0;
+  const double* coef = coefficient + static_cast<int64>(blockIdx.y) * NC * n;
+  double* matrix = out + static_cast<int64>(blockIdx.y) * nao * nao;
+  for (int item = range.x + blockIdx.x; item < range.y; item += gridDim.x) {
+    const int row = __ldg(order + item);
+    const int64 row_point = static_cast<int64>(row) * ROW;
+    float cmax = 0.0f;
+    for (int i = tid; i < ROW; i += W * 32) {
+      double v = 0.0;
+#pragma unroll
+      for (int c = 0; c < NC; c++) v += fabs(coef[c * n + row_point + i]);
+      const float f = __double2float_ru(v);
+      cmax = f <= cmax ? cmax : f < 3e38f ? f : 3e38f;
+    }
+#pragma unroll
+    for (int o = 16; o; o >>= 1) cmax = fmaxf(cmax, __shfl_xor_sync(0xffffffffu, cmax, o));
+    if (lane == 0) largest[warp] = cmax;
+    const int ns = __ldg(count + row);
+    const int functions = load_entries(lists, row, ns, entries, &total);
+#pragma unroll
+    for (int w = 0; w < W; w++) cmax = fmaxf(cmax, largest[w]);
+    if (cmax == 0.0f) {
+      __syncthreads();  // `largest` is read before the next row writes it
+      continue;
+    }
+    const float factor = static_cast<float>(fmin(inverse_epsilon * cmax, 1e30));
+    const int n16 = (functions + 15) & ~15, blocks = (functions + 31) >> 5;
+    for (int s = tid; s < ns; s += W * 32) {
+      const int offset = entries[s].offset, size = shell_size(entries[s].l);
+      for (int m = 0; m < size; m++) {
+        idx[offset + m] = entries[s].ao + m;
+        if (((offset + m) & 31) == 0) block_bound[(offset + m) >> 5] = entries[s].bound;
+      }
+    }
+    if (tid == 0) cursor_b = cursor_c = 0;
+    __syncthreads();
+    for (int c = tid; c < blocks; c += W * 32) {
+      const float threshold = 1.0f / (factor * block_bound[c] + 1e-30f);
+      int k = 0;
+      while (k <= c && block_bound[k] > threshold) k++;
+      block_count[c] = static_cast<short>(k);
+      slot_of[c] = -1;
+    }
+    __syncthreads();
+    while (true) {
+      if (tid == 0) {
+        int made = 0, b = cursor_b, c = cursor_c;
+#if SLOTS
+        int used = 0;
+#endif
+        while (made < TILES && c < blocks) {
+          if (b >= block_count[c]) {
+            c++;
+            b = 0;
+            continue;
+          }
+#if SLOTS
+          const int need = (slot_of[c] < 0) + (b != c && slot_of[b] < 0);
+          if (used + need > nslot) break;
+          if (slot_of[b] < 0) slot_of[b] = static_cast<short>(used++);
+          if (slot_of[c] < 0) slot_of[c] = static_cast<short>(used++);
+#else
+          slot_of[b] = static_cast<short>(b);
+          slot_of[c] = static_cast<short>(c);
+#endif
+          tiles[made++] = {static_cast<short>(b), static_cast<short>(c), slot_of[b], slot_of[c]};
+          b++;
+        }
+        ntile = made;
+        cursor_b = b;
+        cursor_c = c;
+      }
+      __syncthreads();
+      const int here = ntile;
+      if (here == 0) break;
+      double acc[TPW][2][4][4] = {};
+      Tile mine[TPW];
+#pragma unroll
+      for (int u = 0; u < TPW; u++) {
+        mine[u] = {-1, 0, 0, 0};
+        if (warp + u * W < here) mine[u] = tiles[warp + u * W];
+      }
+      if (slot_of[blocks - 1] >= 0) {
+        const int first = slot_of[blocks - 1] * 32 + (functions - 32 * (blocks - 1));
+        for (int i = tid; i < (n16 - functions) * P; i += W * 32) phi[(first + i / P) * LD + i % P] = zed[(first + i / P) * LD + i % P] = 0.0;
+      }
+      for (int chunk = 0; chunk < ROW / P; chunk++) {
+        double X[NP], Y[NP], Z[NP], c0[NP], bx[NP], by[NP], bz[NP], c4[NP];
+#pragma unroll
+        for (int q = 0; q < NP; q++) {
+          const int64 p = row_point + chunk * P + q * 32 + lane;
+          X[q] = points[3 * p];
+          Y[q] = points[3 * p + 1];
+          Z[q] = points[3 * p + 2];
+          c0[q] = 0.5 * coef[p];
+          if (NC > 1) {
+            bx[q] = coef[(1 % NC) * n + p];
+            by[q] = coef[(2 % NC) * n + p];
+            bz[q] = coef[(3 % NC) * n + p];
+          }
+          if (NC > 4) c4[q] = 0.5 * coef[(4 % NC) * n + p];
+        }
+#pragma unroll 1
+        for (int pass = 0; pass < (NC > 4 ? 4 : 1); pass++) {
+          if (chunk || pass) __syncthreads();
+          for (int s = warp; s < ns; s += W) {
+            const ShellEntry e = entries[s];
+            const int size = shell_size(e.l), b0 = e.offset >> 5, b1 = (e.offset + size - 1) >> 5;
+            const int slot0 = slot_of[b0], slot1 = slot_of[b1];
+            if (slot0 < 0 && slot1 < 0) continue;
+#if SLOTS
+            // Rows of the functions m below and from `split` on; negative where their block is not held.
+            const int split = b1 > b0 ? 32 * b1 - e.offset : size;
+            const int row0 = slot0 < 0 ? -1000 : slot0 * 32 + (e.offset & 31), row1 = slot1 < 0 ? -1000 : slot1 * 32 - split;
+#endif
+            double x[NP], y[NP], z[NP], r2[NP], R[NP], R1[NP];
+#pragma unroll
+            for (int q = 0; q < NP; q++) {
+              x[q] = X[q] - e.x;
+              y[q] = Y[q] - e.y;
+              z[q] = Z[q] - e.z;
+              r2[q] = x[q] * x[q] + y[q] * y[q] + z[q] * z[q];
+            }
+            radial<NP, (NC > 1)>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
+#pragma unroll
+            for (int q = 0; q < NP; q++) {
+              const auto store = [&](int m, double v, double w) {
+#if SLOTS
+                const int at = m < split ? row0 + m : row1 + m;
+                if (at >= 0) {
+                  phi[at * LD + q * 32 + lane] = v;
+                  zed[at * LD + q * 32 + lane] = w;
+                }
+#else
+                phi[(e.offset + m) * LD + q * 32 + lane] = v;
+                zed[(e.offset + m) * LD + q * 32 + lane] = w;
+#endif
+              };
+              if (NC == 1) {
+                const double h = c0[q] * R[q];
+                angular_values(e.l, x[q], y[q], z[q], [&](int m, double v) { store(m, v * R[q], v * h); });
+              } else if (NC < 5 || pass == 0) {
+                const double h = fma(R1[q], bx[q] * x[q] + by[q] * y[q] + bz[q] * z[q], c0[q] * R[q]);
+                angular_directional(e.l, x[q], y[q], z[q], R[q] * bx[q], R[q] * by[q], R[q] * bz[q],
+                                    [&](int m, double v, double w) { store(m, v * R[q], fma(v, h, w)); });
+              } else {
+                const double along = R1[q] * (pass == 1 ? x[q] : pass == 2 ? y[q] : z[q]);
+                angular_directional(e.l, x[q], y[q], z[q], pass == 1 ? R[q] : 0.0, pass == 2 ? R[q] : 0.0, pass == 3 ? R[q] : 0.0,
+                                    [&](int m, double v, double w) {
+                                      const double slope = fma(v, along, w);
+                                      store(m, slope, c4[q] * slope);
+                                    });
+              }
+            }
+          }
+          __syncthreads();
+#pragma unroll
+          for (int u = 0; u < TPW; u++) {
+            if (mine[u].b < 0) continue;
+            const bool second_b = mine[u].b * 32 + 16 < n16, second_c = mine[u].c * 32 + 16 < n16;
+            const int products = pass > 0 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
+            const double *A = phi + (mine[u].slot_b * 32 + g) * LD + t, *B = zed + (mine[u].slot_c * 32 + g) * LD + t;
+            for (int product = 0; product < products; product++) {
+              if (second_b && second_c) {
+#pragma unroll 2
+                for (int k = 0; k < P; k += 8) {
+                  double b[4][2];
+#pragma unroll
+                  for (int j = 0; j < 4; j++) {
+                    b[j][0] = B[8 * j * LD + k];
+                    b[j][1] = B[8 * j * LD + k + 4];
+                  }
+#pragma unroll
+                  for (int i = 0; i < 2; i++) {
+                    const double* at = A + 16 * i * LD + k;
+                    const double a[4] = {at[0], at[8 * LD], at[4], at[8 * LD + 4]};
+#pragma unroll
+                    for (int j = 0; j < 4; j++) mma(acc[u][i][j], a, b[j][0], b[j][1]);
+                  }
+                }
+              } else {
+                for (int k = 0; k < P; k += 8) {
+                  double b[4][2] = {};
+#pragma unroll
+                  for (int j = 0; j < 4; j++) {
+                    if (j < 2 || second_c) {
+                      b[j][0] = B[8 * j * LD + k];
+                      b[j][1] = B[8 * j * LD + k + 4];
+                    }
+                  }
+#pragma unroll
+                  for (int i = 0; i < 2; i++) {
+                    if (i == 0 || second_b) {
+                      const double* at = A + 16 * i * LD + k;
+                      const double a[4] = {at[0], at[8 * LD], at[4], at[8 * LD + 4]};
+#pragma unroll
+                      for (int j = 0; j < 4; j++) {
+                        if (j < 2 || second_c) mma(acc[u][i][j], a, b[j][0], b[j][1]);
+                      }
+                    }
+                  }
+                }
+              }
+              A = zed + (mine[u].slot_b * 32 + g) * LD + t;
+              B = phi + (mine[u].slot_c * 32 + g) * LD + t;
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < TPW; u++) {
+        if (mine[u].b < 0) continue;
+        const double scale = NC > 4 && mine[u].b == mine[u].c ? 0.5 : 1.0;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            const int r = mine[u].b * 32 + 16 * i + 8 * h + g;
+            double* target = matrix + static_cast<int64>(r < functions ? idx[r] : 0) * nao;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+              // The lanes of a quad take four columns side by side: whole sectors.
+              const double v0 = acc[u][i][j][2 * h], v1 = acc[u][i][j][2 * h + 1];
+              const int from = (lane & ~3) | (t >> 1);
+              const double p0 = __shfl_sync(0xffffffffu, v0, from), p1 = __shfl_sync(0xffffffffu, v1, from);
+              const double q0 = __shfl_sync(0xffffffffu, v0, from + 2), q1 = __shfl_sync(0xffffffffu, v1, from + 2);
+#pragma unroll
+              for (int half = 0; half < 2; half++) {
+                const int c = mine[u].c * 32 + 8 * j + 4 * half + t;
+                if (r < functions && c < functions) {
+                  const double v = scale * (half ? (t & 1 ? q1 : q0) : (t & 1 ? p1 : p0)) + poison;
+#if FIXED
+                  // Units of 2^-44: sums of integers do not depend on their order. NaN becomes the largest integer.
+                  const long long units = v == v ? __double2ll_rn(v * 17592186044416.0) : 0x4000000000000000ll;
+                  atomicAdd(reinterpret_cast<uint64*>(target) + idx[c], static_cast<uint64>(units));
+#else
+                  atomicAdd(target + idx[c], v);
+#endif
+                }
+              }
+            }
+          }
+        }
+      }
+      __syncthreads();
+      for (int c = tid; c < blocks; c += W * 32) slot_of[c] = -1;
+      __syncthreads();
+    }
+    __syncthreads();
+  }
+}

@@ -1,0 +1,66 @@
+"""Cubins on disk: written atomically, checked when read, dispensable."""
+
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+_MAGIC = b"jaxqc cubin 1\n"
+_warned: set[str] = set()
+
+
+def folder() -> Path:
+    """Where cubins are kept: JAXQC_CACHE_DIR, or jaxqc/kernels in the user's cache folder."""
+    if override := os.environ.get("JAXQC_CACHE_DIR"):
+        return Path(override)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxqc" / "kernels"
+
+
+def _path(key: str) -> Path:
+    return folder() / f"{key}.cubin"
+
+
+def read(key: str) -> tuple[bytes, str] | None:
+    """The cubin and the compiler's log of a key; None where there is none, or none that is whole."""
+    try:
+        data = _path(key).read_bytes()
+    except OSError:
+        return None
+    head, digest, payload = data[: len(_MAGIC)], data[len(_MAGIC) : len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
+    if head != _MAGIC or hashlib.sha256(payload).digest() != digest:
+        return None  # cut off or damaged: built again and replaced
+    size = int.from_bytes(payload[:8], "little")
+    return payload[8 + size :], payload[8 : 8 + size].decode()
+
+
+def write(key: str, cubin: bytes, log: str) -> None:
+    """Keeps a cubin. A folder that cannot be written to costs a warning, once."""
+    text = log.encode()
+    payload = len(text).to_bytes(8, "little") + text + cubin
+    temporary = None
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder(), suffix=".part", delete=False) as file:
+            temporary = file.name
+            file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+        os.replace(temporary, _path(key))  # several processes may do so at once: each writes the same whole file
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        if str(folder()) not in _warned:
+            _warned.add(str(folder()))
+            warnings.warn(
+                f"Compiled GPU kernels cannot be kept in {folder()}: {error}. They are compiled again in each process; "
+                "set the environment variable JAXQC_CACHE_DIR to a folder that can be written to.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def clear() -> int:
+    """Removes all cubins that are kept, and returns their number."""
+    found = list(folder().glob("*.cubin")) if folder().is_dir() else []
+    for path in found:
+        path.unlink(missing_ok=True)
+    return len(found)

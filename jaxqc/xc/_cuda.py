@@ -1,0 +1,169 @@
+r"""Rows, densities and potentials on an NVIDIA GPU: what the CPU handlers do, with kernels compiled at run time.
+
+A layout has two sets of row lists, rows of 64 points for densities and of 256 for potentials. Beside `RowLists`' documented
+content, `order` carries, after the rows, how many rows have more than 8 k functions for k = 0 ... 1023: so each size class
+finds its rows on the device, and no call waits for the host.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.gpu import Step, call, float64, int32, int64, operand, result
+from jaxqc.gpu._launch import architecture
+from jaxqc.integrals._shells import ShellList
+from jaxqc.xc import _cuda_units as units
+from jaxqc.xc._cells import DENSITY_MARGIN, RowLists
+
+_FIRST = 1024  # entries of `order` after the rows
+_ENVELOPE = 1e-10  # shells whose values and slopes stay below this on a row are never listed (unless epsilon is smaller)
+_UNIT = 2.0**-44  # of the fixed-point sums of the deterministic potential
+# How much the gradient of an orbital counts in its bound against its value. With 1 lists are longer than the energy needs.
+GRADIENT_SHARE = 1.0
+
+
+def _sizes(ls: tuple[int, ...], cart: bool) -> np.ndarray:
+    l = np.asarray(ls)
+    return (l + 1) * (l + 2) // 2 if cart else 2 * l + 1
+
+
+def nao_of(shells: ShellList, cart: bool) -> int:
+    """The number of functions of the shells."""
+    return shells.nao_cart if cart else shells.nao_sph
+
+
+@functools.lru_cache(maxsize=64)
+def _meta(ls: tuple[int, ...], nprims: tuple[int, ...], cart: bool) -> np.ndarray:
+    """l | primitives << 8 | first primitive << 16 | first function << 40 of each shell."""
+    if max(nprims) > 255 or max(ls) > 6 or len(ls) >= 2**20 or sum(nprims) >= 2**24:
+        raise ValueError(
+            f"The GPU kernels take shells with l up to 6 and up to 255 primitives, at most {2**20 - 1} of them; this "
+            f"basis has l = {max(ls)}, {max(nprims)} primitives a shell and {len(ls)} shells."
+        )
+    l, n = np.asarray(ls, np.int64), np.asarray(nprims, np.int64)
+    prim, ao = np.cumsum(n) - n, np.cumsum(_sizes(ls, cart)) - _sizes(ls, cart)
+    return l | n << 8 | prim << 16 | ao.astype(np.int64) << 40
+
+
+def basis(shells: ShellList, cart: bool) -> tuple[jax.Array, jax.Array]:
+    """Records of the shells, (nshell, 4), and their primitives by rising exponent, (nprim, 2), as the kernels read them."""
+    unit = units.rows_unit(max(shells.ls), cart)
+    arguments = (*map(operand, range(4)), int32(shells.nshell), result(0), result(1))
+    step = Step(unit, "xc_basis", 64, arguments, grid=-(-shells.nshell // 64))
+    shapes = [jax.ShapeDtypeStruct((shells.nshell, 4), np.float64), jax.ShapeDtypeStruct((len(shells.exponents), 2), np.float64)]
+    meta = jnp.asarray(_meta(shells.ls, shells.nprims, cart))
+    records, prims = call("jaxqc_xc_basis", [step], shapes, shells.centers, shells.exponents, shells.coefficients, meta)
+    return records, prims
+
+
+def rows(
+    shells: ShellList, cart: bool, points: jax.Array, weights: jax.Array, row: int, capacity: int, epsilon: float
+) -> RowLists:
+    """The lists of shells of all rows; `points` (n, 3) and `weights` (n,) fill whole rows."""
+    records, prims = basis(shells, cart)
+    nrow = points.shape[0] // row
+    power = 2 ** int(np.ceil(np.log2(max(shells.nshell, 2))))
+    size = min(power, max(1024, 2 ** int(np.ceil(np.log2(2 * capacity)))), 16384)
+    cut = min(_ENVELOPE, 100.0 * epsilon)
+    unit = units.rows_unit(max(shells.ls), cart)
+    make = Step(
+        unit, "xc_rows", 128,
+        (
+            *map(operand, range(4)), int32(shells.nshell), int32(row), int32(capacity), int32(size), int32(cart),
+            float64(epsilon), float64(cut), float64(DENSITY_MARGIN), float64(GRADIENT_SHARE),
+            result(0), result(1), result(2), result(3), result(4), result(5),
+        ),
+        grid=max(nrow, 1), shared=8 * size,
+    )  # fmt: skip
+    sort = Step(
+        unit, "xc_order", 1024, (result(1), int32(nrow), result(6), result(6, 4 * nrow)), grid=1, shared=4 * 32 * 1024
+    )
+    shapes = [
+        jax.ShapeDtypeStruct((nrow,), np.int32),
+        jax.ShapeDtypeStruct((nrow,), np.int32),
+        jax.ShapeDtypeStruct((nrow, capacity), np.int32),
+        jax.ShapeDtypeStruct((nrow, capacity), np.float32),
+        jax.ShapeDtypeStruct((nrow,), np.float32),
+        jax.ShapeDtypeStruct((), np.int32),
+        jax.ShapeDtypeStruct((nrow + _FIRST,), np.int32),
+    ]
+    steps = [make, sort] if nrow else [sort]
+    count, _, shell, bound, weight_max, overflow, order = call(
+        "jaxqc_xc_rows", steps, shapes, records, prims, points, weights, zeroed=(5,)
+    )
+    return RowLists(row, capacity, count, order, shell, bound, weight_max, overflow)
+
+
+def _inverse(epsilon: float) -> float:
+    return 1.0 / epsilon if epsilon > 0 else 1e300
+
+
+def density(
+    shells: ShellList, cart: bool, points: jax.Array, lists: RowLists, matrices: jax.Array, ncomp: int, epsilon: float
+) -> jax.Array:
+    """R: symmetric matrices (nset, nao, nao) to (nset, ncomp, n) at points (n, 3) in whole rows."""
+    nset, nao = matrices.shape[:2]
+    n, nrow = points.shape[0], lists.count.shape[0]
+    shape = jax.ShapeDtypeStruct((nset, ncomp, n), np.float64)
+    if n == 0 or nset == 0:
+        return jnp.zeros(shape.shape)
+    records, prims = basis(shells, cart)
+    largest = jnp.max(jnp.abs(matrices))
+    steps = []
+    for start in range(0, nset, 2):
+        sets = min(2, nset - start)
+        classes = units.density_classes(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, sets)
+        for c in classes:
+            arguments = (
+                *map(operand, range(9)), operand(9, 8 * start * nao * nao), operand(10), result(0, 8 * start * ncomp * n),
+                int64(n), int32(nrow), int32(lists.capacity), int32(nao), int32(c.low), int32(-1 if c.high is None else c.high),
+                int32(c.max_shells), int32(c.max_functions), float64(_inverse(epsilon)),
+            )  # fmt: skip
+            grid_y = sets if c.kernel == "xc_density_large" else 1
+            steps.append(Step(c.unit, c.kernel, c.block, arguments, grid_y=grid_y, shared=c.shared))
+    (out,) = call(
+        "jaxqc_xc_density", steps, [shape],
+        records, prims, points, lists.count, lists.order, lists.shell, lists.bound, lists.weight_max, lists.overflow,
+        matrices, largest, zeroed=(0,),
+    )  # fmt: skip
+    return out
+
+
+def potential(
+    shells: ShellList,
+    cart: bool,
+    points: jax.Array,
+    lists: RowLists,
+    coefficient: jax.Array,
+    epsilon: float,
+    deterministic: bool = False,
+) -> jax.Array:
+    """The transpose of R: coefficients (nset, ncomp, n) to symmetric matrices (nset, nao, nao)."""
+    nset, ncomp, n = coefficient.shape
+    nao, nrow = nao_of(shells, cart), lists.count.shape[0]
+    if n == 0 or nset == 0:
+        return jnp.zeros((nset, nao, nao))
+    records, prims = basis(shells, cart)
+    classes = units.potential_classes(
+        architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, deterministic
+    )
+    steps = []
+    for c in classes:
+        arguments = (
+            *map(operand, range(9)), result(0),
+            int64(n), int32(nrow), int32(lists.capacity), int32(nao), int32(c.low), int32(-1 if c.high is None else c.high),
+            int32(c.max_shells), int32(c.max_functions), int32(c.slots), float64(_inverse(epsilon)),
+        )  # fmt: skip
+        steps.append(Step(c.unit, c.kernel, c.block, arguments, grid_y=nset, shared=c.shared))
+    shape = jax.ShapeDtypeStruct((nset, nao, nao), np.int64 if deterministic else np.float64)
+    (half,) = call(
+        "jaxqc_xc_potential", steps, [shape],
+        records, prims, points, lists.count, lists.order, lists.shell, lists.bound, lists.overflow, coefficient,
+        zeroed=(0,),
+    )  # fmt: skip
+    if deterministic:
+        half = half + jnp.swapaxes(half, 1, 2)
+        return jnp.where(jnp.abs(half) < 2**61, half.astype(np.float64) * _UNIT, jnp.nan)
+    return half + jnp.swapaxes(half, 1, 2)
