@@ -198,7 +198,8 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
     coords = jnp.asarray(coords, jnp.float64)
     if coords.shape != (template.natm, 3):
         raise ValueError(
-            f"Argument coords must have the shape {(template.natm, 3)} of the template's atoms, but it has {coords.shape}."
+            f"Argument coords must have the shape {(template.natm, 3)} of the template's atoms, but it has "
+            f"{coords.shape}."
         )
     return _place(template, coords, partition, bool(moving))
 
@@ -207,19 +208,25 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
 def _place(template, coords, partition, moving):
     if not moving:
         coords = jax.lax.stop_gradient(coords)
-    # From tables of the kinds of atoms, not of all atoms: constants of a compiled function should be small.
-    offsets, local = template.tables
+    # From tables of the kinds of atoms, not of all atoms: constants of a compiled function should be small, and behind a
+    # barrier, so that the compiler does not work out at length what they lead to.
     n = template.size
-    atoms = np.arange(template.natm, dtype=np.int32)
-    owner = jnp.repeat(atoms, template.counts, total_repeat_length=n)
     starts = np.concatenate([[0], np.cumsum(template.counts)[:-1]])
-    row = jnp.arange(n, dtype=jnp.int32) + jnp.asarray((template.table_starts - starts).astype(np.int32))[owner]
-    fixed = jnp.asarray(offsets)[row] + jax.lax.stop_gradient(coords)[owner]
+    constants = (
+        *template.tables,
+        template.size_radii,
+        template.counts.astype(np.int32),
+        (template.table_starts - starts).astype(np.int32),
+    )
+    offsets, local, radii, counts, shifts = jax.lax.optimization_barrier(tuple(map(jnp.asarray, constants)))
+    owner = jnp.repeat(jnp.arange(template.natm, dtype=jnp.int32), counts, total_repeat_length=n)
+    row = jnp.arange(n, dtype=jnp.int32) + shifts[owner]
+    fixed = offsets[row] + jax.lax.stop_gradient(coords)[owner]
     order = hilbert_order(fixed)
     owner, row = owner[order], row[order]
-    points = coords[owner] + jnp.asarray(offsets)[row]
-    fraction = partition_fractions(coords, points, owner, jnp.asarray(template.size_radii), partition=partition)
-    weights = jnp.asarray(local)[row] * fraction
+    points = coords[owner] + offsets[row]
+    fraction = partition_fractions(coords, points, owner, radii, partition=partition)
+    weights = local[row] * fraction
     kept = jnp.abs(weights) >= SMALLEST_WEIGHT
     return Grid._make((points, jnp.where(kept, weights, 0.0), owner, order), template, partition)
 

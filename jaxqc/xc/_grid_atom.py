@@ -42,7 +42,8 @@ LEBEDEV = (
     1, 6, 14, 26, 38, 50, 74, 86, 110, 146, 170, 194, 230, 266, 302, 350, 434, 590, 770, 974, 1202, 1454, 1730, 2030,
     2354, 2702, 3074, 3470, 3890, 4334, 4802, 5294, 5810,
 )
-# Radius parameter xi of Treutler and Ahlrichs, doi:10.1063/1.469408 (H to Kr), beyond as in Psi4 and PySCF; 0: no element.
+# Radius parameter xi of Treutler and Ahlrichs, doi:10.1063/1.469408 (H to Kr); beyond as in Psi4 and PySCF.
+# 0 is no element.
 _XI = (
     1.0,
     0.8, 0.9,
@@ -83,7 +84,8 @@ def bragg_radii(numbers) -> np.ndarray:
 def radial_points(n: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     r"""Radial quadrature M4 of Treutler and Ahlrichs (doi:10.1063/1.469408) on Chebyshev points of the second kind.
 
-    $$r(x) = \frac{\xi}{\ln 2} (1 + x)^{0.6} \ln\frac{2}{1 - x}, \qquad \int_0^\infty f(r) dr \approx \sum_k f(r_k) w_k$$
+    $$r(x) = \frac{\xi}{\ln 2} (1 + x)^{0.6} \ln\frac{2}{1 - x}, \qquad
+    \int_0^\infty f(r)\,dr \approx \sum_k f(r_k)\,dr_k$$
 
     Args:
         n: the number of points.

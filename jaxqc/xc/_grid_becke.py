@@ -5,7 +5,8 @@ The weight of a point $r$ that belongs to atom $a$ is multiplied with
 $$\frac{P_a}{\sum_i P_i}, \quad P_i = \prod_{j \ne i} s(1 - \nu_{ij}), \quad \nu = \mu + a_{ij} (1 - \mu^2), \quad
 \mu_{ij} = \frac{|r - R_i| - |r - R_j|}{|R_i - R_j|}$$
 
-with $a_{ij} = (u_j / u_i - u_i / u_j) / 4$ from the radii u, between -1/2 and 1/2. The step s(t) rises from s(0) = 0 to s(2) = 1:
+with $a_{ij} = (u_j / u_i - u_i / u_j) / 4$ from the radii u, between -1/2 and 1/2. The step s(t) rises from s(0) = 0
+to s(2) = 1:
 
 - Becke, doi:10.1063/1.454033: s = T(T(T(t))) / 2 with T(t) = t^2 (3 - t) / 2;
 - Stratmann, Scuseria, Frisch, doi:10.1016/0009-2614(96)00600-8: 35/32 times the integral of (1 - x^2)^3 up to
@@ -33,7 +34,8 @@ def becke_step(t):
 def ssf_step(t):
     """s(t) of Stratmann, Scuseria and Frisch."""
     t = 1 + (t - 1) / SSF_CUTOFF
-    near = jnp.clip(jnp.where(t > 1, 2 - t, t), 0.0, 1.0)
+    near = jnp.where(t > 1, 2 - t, t)
+    near = jnp.where(near > 0, near, 0.0)  # no clip: at t = 1 it would halve the derivative
     below = 35 / 32 * near**4 * (2 + near * (-2.4 + near * (1 - near / 7)))
     return jnp.where(t > 1, 1 - below, below)
 

@@ -1,4 +1,4 @@
-"""Order of points along a Hilbert curve, so that points next to each other in memory are next to each other in space."""
+"""Order of points along a Hilbert curve: points next to each other in memory are next to each other in space."""
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def hilbert_keys(cells: jax.Array, bits: int = _BITS) -> jax.Array:
 
 
 def hilbert_order(points: jax.Array) -> jax.Array:
-    """The permutation (n,) int32 that puts points (n, 3) into the order of a Hilbert curve through their bounding cube."""
+    """The permutation (n,) int32 of points (n, 3) into the order of a Hilbert curve through their bounding cube."""
     points = jax.lax.stop_gradient(points)
     low = points.min(axis=0)
     extent = jnp.maximum((points.max(axis=0) - low).max(), 1e-300)

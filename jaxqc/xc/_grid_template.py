@@ -22,7 +22,7 @@ RADII = ("treutler", "becke", None)
 
 @dataclass(frozen=True, eq=False)
 class GridTemplate:
-    """The quadrature of each atom before it is placed and partitioned. Hashed and compared by value; holds no coordinates.
+    """The quadrature of each atom before it is placed and partitioned, without coordinates. Compared by value.
 
     Args:
         atoms: (number, n_radial, n_angular) for each atom; a ghost has the number of its element, 0 where it has none.
@@ -131,8 +131,8 @@ def grid_template(mol, level=3, prune="nwchem", radii="treutler") -> GridTemplat
     for label in labels:
         if label.number > MAX_NUMBER:
             raise ValueError(
-                f"There are no radial grid parameters for {label.symbol} (atomic number {label.number}); grids reach to "
-                f"atomic number {MAX_NUMBER}."
+                f"There are no radial grid parameters for {label.symbol} (atomic number {label.number}); grids reach "
+                f"to atomic number {MAX_NUMBER}."
             )
         if prune == "sg1" and label.number > MAX_SG1_NUMBER:
             raise ValueError(
