@@ -18,6 +18,7 @@ from jax.core import Tracer
 from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList
 from jaxqc.molecule import Molecule
+from jaxqc.xc import _cuda_rules
 from jaxqc.xc._grid_hilbert import hilbert_order
 
 _CAPACITY_STEP = 32
@@ -135,7 +136,7 @@ def build_layout(
     - `points`: shape `(npoint, 3)`, Bohr.
     - `weights`: shape `(npoint,)`.
     - `epsilon`: threshold of the screening; 0 for none.
-    - `row`: points a row; None for a choice from basis.
+    - `row`: points a row; None for a choice from basis. GPUs have their own, 64 for densities and 256 for potentials.
     - `capacity`: most shells that a row can list; None to measure it.
     - `ordered`: whether the points already follow a space-filling curve; otherwise they are ordered here.
 
@@ -143,17 +144,19 @@ def build_layout(
     """
     shells, cart = shells_of(mol, cart)
     epsilon = float(epsilon)
-    row = row_size(shells) if row is None else row
+    row_density, row_potential = _cuda_rules.ROWS if _cuda_rules.on_gpu() else (row or row_size(shells),) * 2
     npoint = points.shape[0]
-    n = -(-npoint // row) * row
+    n = -(-npoint // row_potential) * row_potential
     permutation = jnp.minimum(jnp.arange(n, dtype=jnp.int32), np.int32(max(npoint - 1, 0)))
     if not ordered and npoint > 1:
         permutation = jnp.take(hilbert_order(points), permutation)
     points = jnp.take(points, permutation, axis=0)
     weights = _with_padding(jnp.take(weights, permutation), npoint)
     shells, fixed_points, fixed_weights = jax.tree.map(jax.lax.stop_gradient, (shells, points, weights))
-    lists = _row_lists(shells, fixed_points, fixed_weights, cart, row, epsilon, capacity)
-    return Layout(npoint, epsilon, points, weights, permutation, lists, lists)
+    fixed = (shells, fixed_points, fixed_weights, cart)
+    lists = _row_lists(*fixed, row_density, epsilon, capacity)
+    other = lists if row_potential == row_density else _row_lists(*fixed, row_potential, epsilon, capacity)
+    return Layout(npoint, epsilon, points, weights, permutation, lists, other)
 
 
 def _with_padding(weights: jax.Array, npoint: int) -> jax.Array:
@@ -169,7 +172,7 @@ def _row_lists(shells, points, weights, cart, row, epsilon, capacity) -> RowList
     traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((shells, points, weights)))
     if capacity is not None or traced:
         return _build(shells, points, weights, cart, row, epsilon, capacity or most)
-    lists = _build(shells, points, weights, cart, row, epsilon, min(most, 96))
+    lists = _build(shells, points, weights, cart, row, epsilon, min(most, 256 if _cuda_rules.on_gpu() else 96))
     longest = int(lists.overflow)
     if longest > lists.capacity:
         lists = _build(shells, points, weights, cart, row, epsilon, _round_up(longest))
@@ -177,6 +180,10 @@ def _row_lists(shells, points, weights, cart, row, epsilon, capacity) -> RowList
 
 
 def _build(shells, points, weights, cart, row, epsilon, capacity) -> RowLists:
+    if _cuda_rules.on_gpu():
+        from jaxqc.xc import _cuda
+
+        return _cuda.rows(shells, cart, points, weights, row, capacity, epsilon)
     nrow = points.shape[0] // row
     shapes = [
         jax.ShapeDtypeStruct((nrow,), jnp.int32),

@@ -6,6 +6,7 @@ finds its rows on the device, and no call waits for the host.
 """
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +16,11 @@ from jaxqc.gpu import Step, call, float64, int32, int64, operand, result
 from jaxqc.gpu._launch import architecture
 from jaxqc.integrals._shells import ShellList
 from jaxqc.xc import _cuda_units as units
-from jaxqc.xc._cells import DENSITY_MARGIN, RowLists
+from jaxqc.xc._cells import RowLists
 
 _FIRST = 1024  # entries of `order` after the rows
 _ENVELOPE = 1e-10  # shells whose values and slopes stay below this on a row are never listed (unless epsilon is smaller)
+_MARGIN = 16.0  # a list keeps what a density matrix with elements up to this can see; kernels read the actual maximum
 _UNIT = 2.0**-44  # of the fixed-point sums of the deterministic potential
 # How much the gradient of an orbital counts in its bound against its value. With 1 lists are longer than the energy needs.
 GRADIENT_SHARE = 1.0
@@ -58,6 +60,7 @@ def basis(shells: ShellList, cart: bool) -> tuple[jax.Array, jax.Array]:
     return records, prims
 
 
+@functools.partial(jax.jit, static_argnums=(1, 4, 5, 6))
 def rows(
     shells: ShellList, cart: bool, points: jax.Array, weights: jax.Array, row: int, capacity: int, epsilon: float
 ) -> RowLists:
@@ -72,14 +75,12 @@ def rows(
         unit, "xc_rows", 128,
         (
             *map(operand, range(4)), int32(shells.nshell), int32(row), int32(capacity), int32(size), int32(cart),
-            float64(epsilon), float64(cut), float64(DENSITY_MARGIN), float64(GRADIENT_SHARE),
+            float64(epsilon), float64(cut), float64(_MARGIN), float64(GRADIENT_SHARE),
             result(0), result(1), result(2), result(3), result(4), result(5),
         ),
         grid=max(nrow, 1), shared=8 * size,
     )  # fmt: skip
-    sort = Step(
-        unit, "xc_order", 1024, (result(1), int32(nrow), result(6), result(6, 4 * nrow)), grid=1, shared=4 * 32 * 1024
-    )
+    sort = _sort_step(shells, cart, result(1), 6, nrow)
     shapes = [
         jax.ShapeDtypeStruct((nrow,), np.int32),
         jax.ShapeDtypeStruct((nrow,), np.int32),
@@ -94,6 +95,30 @@ def rows(
         "jaxqc_xc_rows", steps, shapes, records, prims, points, weights, zeroed=(5,)
     )
     return RowLists(row, capacity, count, order, shell, bound, weight_max, overflow)
+
+
+def deterministic() -> bool:
+    """Whether potentials are summed in fixed point, so that they do not depend on the order: JAXQC_DETERMINISTIC=1."""
+    return os.environ.get("JAXQC_DETERMINISTIC") == "1"
+
+
+def _ordered(shells: ShellList, cart: bool, lists: RowLists) -> jax.Array:
+    """`order` with what follows the rows; made here for lists that were dealt to devices, which come without."""
+    nrow = lists.count.shape[0]
+    if lists.order.shape[0] == nrow + _FIRST:
+        return lists.order
+    listed = jnp.arange(lists.capacity, dtype=jnp.int32) < lists.count[:, None]
+    sizes = jnp.asarray(_sizes(shells.ls, cart).astype(np.int32))
+    index = jnp.where(listed, lists.shell & np.int32(2**20 - 1), 0)
+    functions = jnp.sum(jnp.where(listed, sizes[index], 0), axis=1, dtype=np.int32)
+    shape = jax.ShapeDtypeStruct((nrow + _FIRST,), np.int32)
+    (order,) = call("jaxqc_xc_order", [_sort_step(shells, cart, operand(0), 0, nrow)], [shape], functions)
+    return order
+
+
+def _sort_step(shells: ShellList, cart: bool, functions, index: int, nrow: int) -> Step:
+    arguments = (functions, int32(nrow), result(index), result(index, 4 * nrow))
+    return Step(units.rows_unit(max(shells.ls), cart), "xc_order", 1024, arguments, grid=1, shared=4 * 32 * 1024)
 
 
 def _inverse(epsilon: float) -> float:
@@ -125,7 +150,7 @@ def density(
             steps.append(Step(c.unit, c.kernel, c.block, arguments, grid_y=grid_y, shared=c.shared))
     (out,) = call(
         "jaxqc_xc_density", steps, [shape],
-        records, prims, points, lists.count, lists.order, lists.shell, lists.bound, lists.weight_max, lists.overflow,
+        records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.weight_max, lists.overflow,
         matrices, largest, zeroed=(0,),
     )  # fmt: skip
     return out
@@ -160,7 +185,7 @@ def potential(
     shape = jax.ShapeDtypeStruct((nset, nao, nao), np.int64 if deterministic else np.float64)
     (half,) = call(
         "jaxqc_xc_potential", steps, [shape],
-        records, prims, points, lists.count, lists.order, lists.shell, lists.bound, lists.overflow, coefficient,
+        records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.overflow, coefficient,
         zeroed=(0,),
     )  # fmt: skip
     if deterministic:

@@ -26,7 +26,8 @@ from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList
 from jaxqc.molecule import Molecule
 from jaxqc.xc import _oracle
-from jaxqc.xc._cells import Layout, RowLists, shells_of
+from jaxqc.xc._cells import Layout, shells_of
+from jaxqc.xc._cuda_rules import lower_on_cuda
 from jaxqc.xc._features_type import COMPONENTS
 
 _density = Primitive("jaxqc_xc_density")
@@ -36,8 +37,10 @@ _potential_move = Primitive("jaxqc_xc_potential_move")
 _gradient = Primitive("jaxqc_xc_gradient")
 _gradient.multiple_results = True
 
-# Operands: centres, exponents, coefficients, points, weights and the six arrays of a `RowLists`; then the linear ones.
-_GEOMETRY = 11
+# Operands: centres, exponents, coefficients, points, weights, the six arrays of the `RowLists` for densities and the six of
+# those for potentials (the same on the CPU); then the linear ones.
+_GEOMETRY = 17
+_LISTS = {"jaxqc_xc_density": slice(5, 11), "jaxqc_xc_potential": slice(11, 17), "jaxqc_xc_gradient": slice(5, 11)}
 _CENTERS, _POINTS = 0, 3
 _DIFFERENTIABLE = (0, 1, 2, 3)
 
@@ -62,8 +65,8 @@ def density_features(
     electrons/Bohr⁴, Hartree/Bohr³.
     """
     shells, cart = shells_of(mol, cart)
-    parameters = _parameters(shells, cart, layout.density, layout.epsilon, COMPONENTS[kind])
-    return _density.bind(*_geometry(shells, layout, layout.density), _symmetric(density), **parameters)
+    parameters = _parameters(shells, cart, layout, COMPONENTS[kind])
+    return _density.bind(*_geometry(shells, layout), _symmetric(density), **parameters)
 
 
 def potential_matrix(
@@ -76,21 +79,22 @@ def potential_matrix(
     **Returns:** symmetric, shape `(nset, nao, nao)`.
     """
     shells, cart = shells_of(mol, cart)
-    parameters = _parameters(shells, cart, layout.potential, layout.epsilon, cotangent.shape[1])
-    return _potential.bind(*_geometry(shells, layout, layout.potential), cotangent, **parameters)
+    parameters = _parameters(shells, cart, layout, cotangent.shape[1])
+    return _potential.bind(*_geometry(shells, layout), cotangent, **parameters)
 
 
-def _geometry(shells: ShellList, layout: Layout, lists: RowLists):
-    fixed = jax.tree.map(jax.lax.stop_gradient, (layout.weights, *lists.arrays))
+def _geometry(shells: ShellList, layout: Layout):
+    arrays = (layout.weights, *layout.density.arrays, *layout.potential.arrays)
+    fixed = jax.tree.map(jax.lax.stop_gradient, arrays)
     return (shells.centers, shells.exponents, shells.coefficients, layout.points, *fixed)
 
 
-def _parameters(shells, cart, lists, epsilon, ncomp):
+def _parameters(shells, cart, layout, ncomp):
     return {
         "layout": (shells.ls, shells.nprims),
         "cart": cart,
-        "row": lists.row,
-        "epsilon": epsilon,
+        "row": layout.density.row,
+        "epsilon": layout.epsilon,
         "ncomp": ncomp,
     }
 
@@ -156,7 +160,9 @@ def _call(target, shapes, operands, layout, cart, row, epsilon, ncomp):
     results = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float64), shapes, is_leaf=lambda s: type(s) is tuple)
     call = jax.ffi.ffi_call(handler(target), results, vmap_method="sequential")
     return call(
-        *operands,
+        *operands[:5],
+        *operands[_LISTS[target]],
+        *operands[_GEOMETRY:],
         ls=np.asarray(layout[0], np.int32),
         nprims=np.asarray(layout[1], np.int32),
         cart=bool(cart),
@@ -194,6 +200,8 @@ install(_potential, _potential_call, _matrices_of)
 install(_move, _general_move, _features_of)
 install(_potential_move, _general_potential_move, _matrices_of)
 install(_gradient, _gradient_call, lambda *o, **_: [o[_CENTERS].shape, o[_POINTS].shape])
+for _primitive in (_density, _potential, _gradient):
+    lower_on_cuda(_primitive)
 
 
 def _batch_sets(primitive):

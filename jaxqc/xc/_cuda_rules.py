@@ -1,0 +1,25 @@
+"""How the primitives of exchange and correlation reach their GPU kernels; imports those only where a GPU computes."""
+
+import jax
+from jax.interpreters import mlir
+
+# Points a row on the GPU, for densities and for potentials; layouts are padded to the larger.
+ROWS = (64, 256)
+
+
+def on_gpu() -> bool:
+    """Whether JAX computes on an NVIDIA GPU by default."""
+    default = jax.config.values["jax_default_device"]
+    return (getattr(default, "platform", default) or jax.default_backend()) in ("gpu", "cuda")
+
+
+def lower_on_cuda(primitive) -> None:
+    """Gives a primitive the lowering for NVIDIA GPUs: the function of `_cuda` that `primitive` is named after."""
+
+    def call(*operands, **parameters):
+        from jaxqc.xc import _cuda_calls
+
+        return getattr(_cuda_calls, primitive.name.removeprefix("jaxqc_xc_"))(*operands, **parameters)
+
+    lowering = mlir.lower_fun(call, multiple_results=primitive.multiple_results)
+    mlir.register_lowering(primitive, lowering, platform="cuda")
