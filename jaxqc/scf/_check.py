@@ -11,7 +11,9 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxqc.molecule import Molecule
+from jaxqc.scf._check_xc import XC_DEFAULTS, check_xc
 from jaxqc.scf._guess import check_guess
+from jaxqc.scf._method import Arguments, Method
 from jaxqc.scf._reference import Reference
 from jaxqc.scf._solver import Settings
 
@@ -22,9 +24,10 @@ class Options:
 
     reference: Reference
     settings: Settings
+    method: Method
+    arguments: Arguments
     numbers: dict[str, float]
     guess: Any
-    field: Any
     throw: bool
 
 
@@ -43,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "second_order": "auto",
     "linear_dependence": 1e-8,
     "throw": True,
+    **XC_DEFAULTS,
 }
 
 
@@ -52,10 +56,6 @@ def check_options(mol, xc, given, report) -> Options:
         raise TypeError(
             f"Argument mol must be a jaxqc.Molecule, but it is of type {type(mol).__name__}; build one with "
             "jaxqc.Molecule('water.xyz', basis='def2-svp') or jaxqc.Molecule.from_pyscf(mole)."
-        )
-    if xc is not None:
-        raise NotImplementedError(
-            f"Argument xc is {xc!r}, but Kohn-Sham calculations are not available yet; leave xc out for Hartree-Fock."
         )
     unknown = [name for name in given if name not in DEFAULTS]
     if unknown:
@@ -78,17 +78,21 @@ def check_options(mol, xc, given, report) -> Options:
             "Argument guess_mix breaks the symmetry between alpha and beta, so it needs unrestricted orbitals; add "
             "restricted=False."
         )
+    threshold = _number(values, "threshold", low=0.0, open_low=True)
+    xc_part, parameters = check_xc(mol, xc, values, given)
+    method = Method(threshold, xc_part)
     settings = Settings(
         max_cycles=_integer(values, "max_cycles", 1, 10000),
         diis_space=_integer(values, "diis_space", 1, 100),
         second_order=_second_order(values["second_order"]),
-        threshold=_number(values, "threshold", low=0.0, open_low=True),
+        method=method.without_response,
         mix=numbers["guess_mix"] != 0.0,
         report=report,
     )
     if not isinstance(values["throw"], bool):
         raise TypeError(f"Argument throw must be True or False, but it is {values['throw']!r}.")
-    return Options(reference, settings, numbers, values["guess"], check_field(values["field"]), values["throw"])
+    arguments = Arguments(mol, check_field(values["field"]), parameters)
+    return Options(reference, settings, method, arguments, numbers, values["guess"], values["throw"])
 
 
 def choose_reference(mol, restricted) -> Reference:

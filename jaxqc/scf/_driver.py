@@ -10,12 +10,14 @@ import numpy as np
 
 from jaxqc import integrals
 from jaxqc.scf import _report
-from jaxqc.scf._check import DEFAULTS, Options, check_options
+from jaxqc.scf._check import Options, check_options
+from jaxqc.scf._check_xc import check_response
 from jaxqc.scf._compile import outermost, quick_jit, traced
 from jaxqc.scf._errors import ConvergenceError
 from jaxqc.scf._fock import core_hamiltonian, electronic_energy, nuclear_energy
 from jaxqc.scf._guess import guess_density
 from jaxqc.scf._implicit import Converged, attach_energy, attach_orbitals, lagrangian_gradient
+from jaxqc.scf._method import Builder
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._result import Result
 from jaxqc.scf._solver import Controls, Solution, resume, solve
@@ -25,14 +27,23 @@ _resume = quick_jit(resume, static_argnames=("reference", "settings"))
 
 
 def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result:
-    r"""Solves the Hartree-Fock equations F C = S C e.
+    r"""Solves the Hartree-Fock or Kohn-Sham equations F C = S C e.
 
-    Spin 0 gives RHF, any other spin UHF; `restricted=True` gives ROHF for open shells, `restricted=False` UHF for
-    closed ones. The whole iteration is one compiled program, which other coordinates of the same molecule use again.
+    Spin 0 gives RHF (RKS with a functional), any other spin UHF (UKS); `restricted=True` gives ROHF (ROKS) for open
+    shells, `restricted=False` UHF for closed ones. The whole iteration is one compiled program, which other
+    coordinates of the same molecule use again.
 
     Args:
         mol: `Molecule`.
-        xc: exchange-correlation functional; not available yet.
+        xc: exchange-correlation functional: a name as in libxc and PySCF, such as "pbe", "b3lyp" (with VWN-RPA, as
+            Gaussian and PySCF) or "0.25*HF + 0.75*pbe, pbe"; a `jaxqc.xc.Functional`; or a function of
+            `jaxqc.xc.Features` that returns the energy per volume at each point, which may close over arrays with
+            respect to which energies can be differentiated. None for Hartree-Fock.
+        grid: level 0 to 9, a pair (n_radial, n_angular), a dict of these by element, or a `jaxqc.xc.Grid` whose
+            scheme (not its points) is used.
+        epsilon: what is left out of densities and potentials on the grid, Hartree.
+        grid_response: whether derivatives see points and weights of the grid move with the nuclei. True gives those of
+            the energy; False gives what other programs do by default.
         verbose: print a table of the iterations while they run (to stderr).
         callback: function of (cycle, energy, change, gradient_norm, second_order), called after each cycle. What it
             raises is raised when the iterations have ended.
@@ -77,8 +88,8 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
     if callback is None and verbose:
         callback = _report.print_table()
     checked = check_options(mol, xc, options, report=callback is not None)
-    solution = _run(mol, checked, callback)
-    result = _result(mol, checked, solution)
+    solution = _run(checked, callback)
+    result = _result(checked, solution)
     _judge(result, checked, solution)
     return result
 
@@ -87,8 +98,8 @@ def energy(mol, *, xc=None, **options: Any) -> jax.Array:
     """Total energy: a pure function of the molecule, under jit, grad, jvp, vmap and any nesting of them.
 
     Derivatives are those of the converged energy (see `jaxqc.scf._implicit`), with respect to coordinates, exponents,
-    coefficients and the field; iterations are never differentiated. Where functions are removed for linear dependence,
-    derivatives hold the span of the others fixed.
+    coefficients, the field and arrays inside of a functional; iterations are never differentiated. Where functions are
+    removed for linear dependence, derivatives hold the span of the others fixed.
 
     Args:
         mol: `Molecule`.
@@ -108,10 +119,10 @@ def energy(mol, *, xc=None, **options: Any) -> jax.Array:
         (2, 3)
     """
     checked = check_options(mol, xc, options, report=False)
-    solution = _run(mol, checked, None)
+    solution = _run(checked, None)
     if _failed(solution, checked):
-        _judge(_result(mol, checked, solution), checked, solution)
-    return _energy(mol, checked, solution)
+        _judge(_result(checked, solution), checked, solution)
+    return attach_energy(checked.reference, checked.method, checked.arguments, _converged(solution, poison=True))
 
 
 def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
@@ -119,7 +130,7 @@ def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
 
     Args:
         mol: `Molecule`, or a converged `Result`, of which the orbitals are used as they are.
-        xc, options: as for `scf`.
+        xc, options: as for `scf`; with a `Result` only `grid_response`.
 
     Returns:
         (natm, 3) Hartree/Bohr; differentiable again.
@@ -136,53 +147,55 @@ def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
     if isinstance(mol, Result):
         return _gradient_of_result(mol, xc, options)
     checked = check_options(mol, xc, options, report=False)
-    solution = _run(mol, checked, None)
+    solution = _run(checked, None)
     if _failed(solution, checked):
-        _judge(_result(mol, checked, solution), checked, solution)
-    return _gradient(
-        mol, checked.field, checked.reference, checked.settings.threshold, _converged(solution, poison=True)
-    )
+        _judge(_result(checked, solution), checked, solution)
+    return _gradient(checked.arguments, checked.reference, checked.method, _converged(solution, poison=True))
 
 
 def _gradient_of_result(result, xc, options):
-    if xc is not None or options:
-        raise TypeError("gradient(result) takes no further arguments: they were fixed when the result was computed.")
+    if xc is not None or options.keys() - {"grid_response"}:
+        raise TypeError(
+            "gradient(result) takes no further arguments but grid_response: all others were fixed when the result was "
+            "computed."
+        )
+    method = check_response(result.method, options)
     if not traced(result.converged) and not bool(result.converged):
         raise ConvergenceError("The result has not converged, so its gradient would be meaningless.", result)
     reference = result.reference
     coefficients = result.mo_coeff if reference.kind == "uhf" else result.mo_coeff[None]
     fock = result.fock[None] if reference.kind == "rhf" else result.fock
     converged = jax.lax.stop_gradient(Converged(result.energy, coefficients, fock))
-    return _gradient(result.mol, result.field, reference, DEFAULTS["threshold"], converged)
+    return _gradient(result.arguments, reference, method, converged)
 
 
-def _gradient(mol, field, reference, threshold, converged):
-    arguments = (mol, field)
+def _gradient(arguments, reference, method, converged):
     if not traced((arguments, converged)):
         # Nothing to differentiate further: the machinery of jax.grad would only cost time. Leaf 0 is mol.coords.
-        static = {"reference": reference, "threshold": threshold, "chosen": (0,)}
+        static = {"reference": reference, "method": method, "chosen": (0,)}
         return lagrangian_gradient(arguments, converged.coefficients, converged.fock, **static)[0]
 
     def total(coords):
-        return attach_energy(reference, threshold, (mol.with_coords(coords), field), converged)
+        moved = arguments._replace(mol=arguments.mol.with_coords(coords))
+        return attach_energy(reference, method, moved, converged)
 
-    return jax.grad(total)(mol.coords)
+    return jax.grad(total)(arguments.mol.coords)
 
 
-def _run(mol, checked: Options, callback) -> Solution:
+def _run(checked: Options, callback) -> Solution:
     """The converged solution; a constant with respect to differentiation."""
-    mol, field = jax.lax.stop_gradient((mol, checked.field))
-    guess = jax.lax.stop_gradient(guess_density(mol, checked.reference, checked.guess))
+    arguments = jax.lax.stop_gradient(checked.arguments)
+    guess = jax.lax.stop_gradient(guess_density(arguments.mol, checked.reference, checked.guess))
     handle = _report.register(callback) if callback is not None else 0
     numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
     controls = Controls(**numbers, callback=jnp.asarray(handle))
     settings = checked.settings
-    if settings.second_order == "auto" and outermost((mol, field, guess)):
+    if settings.second_order == "auto" and outermost((arguments, guess)):
         # Outside of tracing the second-order program is compiled only if it is needed.
         settings = replace(settings, second_order="deferred")
-    solution, state = _solve(mol, field, guess, controls, reference=checked.reference, settings=settings)
+    solution, state = _solve(arguments, guess, controls, reference=checked.reference, settings=settings)
     if settings.second_order == "deferred" and _unfinished(solution, settings):
-        solution = _resume(mol, field, state, controls, reference=checked.reference, settings=settings)
+        solution = _resume(arguments, state, controls, reference=checked.reference, settings=settings)
     if callback is not None and not traced(solution):
         jax.block_until_ready(solution.energy)
         _report.unregister(handle)
@@ -192,11 +205,6 @@ def _run(mol, checked: Options, callback) -> Solution:
 def _unfinished(solution, settings):
     cycles = int(solution.cycles)
     return not bool(solution.converged) and cycles < settings.max_cycles and bool(jnp.isfinite(solution.energy))
-
-
-def _energy(mol, checked, solution):
-    converged = _converged(solution, poison=True)
-    return attach_energy(checked.reference, checked.settings.threshold, (mol, checked.field), converged)
 
 
 def _converged(solution, poison):
@@ -254,14 +262,12 @@ def _judge(result, checked, solution):
     )
 
 
-def _result(mol, checked, solution) -> Result:
-    reference, threshold = checked.reference, checked.settings.threshold
-    differentiable = traced((mol, checked.field))
+def _result(checked, solution) -> Result:
+    differentiable = traced(checked.arguments)
     # Where nothing can be raised, NaN in every array takes the place of the exception.
     converged = _converged(solution, poison=checked.throw and traced(solution.converged))
-    result = _assemble(
-        mol, checked.field, solution, converged, reference=reference, threshold=threshold, differentiable=differentiable
-    )
+    static = {"reference": checked.reference, "method": checked.method, "differentiable": differentiable}
+    result = _assemble(checked.arguments, solution, converged, **static)
     if traced(solution):
         return result
     # One value for each cycle that was done, cut on the host because a slice would be compiled for each length.
@@ -270,18 +276,27 @@ def _result(mol, checked, solution) -> Result:
     return replace(result, energies=energies, gradients=gradients)
 
 
-@partial(quick_jit, static_argnames=("reference", "threshold", "differentiable"))
-def _assemble(mol, field, solution, converged, *, reference, threshold, differentiable) -> Result:
+@partial(quick_jit, static_argnames=("reference", "method", "differentiable"))
+def _assemble(arguments, solution, converged, *, reference, method, differentiable) -> Result:
     """Dresses a solution as a `Result`; where it may be differentiated, every array follows the molecule."""
-    arguments = (mol, field)
-    coefficients, fock = attach_orbitals(reference, threshold, arguments, converged)
-    energy = attach_energy(reference, threshold, arguments, converged)
+    mol, field, parameters = arguments
+    coefficients, fock = attach_orbitals(reference, method, arguments, converged)
+    energy = attach_energy(reference, method, arguments, converged)
     overlap, hcore, nuclear = solution.overlap, solution.hcore, solution.energy_nuclear
     if differentiable:
         overlap, hcore = integrals.overlap(mol), core_hamiltonian(mol, field)
         nuclear = nuclear_energy(mol, field)
     density = density_of(reference, coefficients)
-    one, two = electronic_energy(hcore, density, fock - hcore)
+    energy_xc, electrons = solution.energy_xc, solution.electrons
+    if method.xc is None:
+        one, two = electronic_energy(hcore, density, fock - hcore)
+    elif differentiable:
+        build = Builder(mol, parameters, method)
+        one, two = electronic_energy(hcore, density, build.two_electron(density))
+        energy_xc, electrons = build.xc_energy(density)
+    else:
+        one = electronic_energy(hcore, density, fock)[0]
+        two = energy - nuclear - one - energy_xc
     effective = jnp.mean(fock, axis=0, keepdims=True) if reference.kind == "rohf" else fock
     levels = jnp.einsum("sip,sij,sjp->sp", coefficients, effective, coefficients)
     # The values are those of the eigenvalue problem; the derivative is that of the diagonal element.
@@ -301,6 +316,8 @@ def _assemble(mol, field, solution, converged, *, reference, threshold, differen
         energy_nuclear=nuclear,
         energy_one_electron=one,
         energy_two_electron=two,
+        energy_xc=energy_xc,
+        grid_electrons=electrons,
         gradient_norm=solution.gradient_norm,
         second_order_cycles=solution.second_order_cycles,
         removed=solution.removed,
@@ -308,5 +325,7 @@ def _assemble(mol, field, solution, converged, *, reference, threshold, differen
         gradients=solution.gradients,
         field=field,
         mol=mol,
+        parameters=parameters,
         reference=reference,
+        method=method,
     )

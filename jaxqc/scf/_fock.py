@@ -32,28 +32,42 @@ def nuclear_energy(mol, field=None):
     return energy
 
 
-def two_electron(mol, density, threshold):
-    """Mean field G of a density: J - K/2 for one closed-shell density, J(alpha + beta) - K(spin) for two.
+def two_electron(mol, density, threshold, exchange=((1.0, 0.0),)):
+    """Coulomb and exact exchange G: J - K/2 of one closed-shell density, J(alpha + beta) - K(spin) of two.
 
     Args:
         mol: `Molecule`.
         density: (nspin, nao, nao).
         threshold: screening threshold of the integrals, Hartree.
+        exchange: terms (coefficient, omega) of K = sum c K(omega); omega 0 is 1/r, omega > 0 is erf(omega r)/r.
 
     Returns:
         (nspin, nao, nao) Hartree.
     """
     if density.shape[0] == 1:
-        coulomb, exchange = _coulomb_exchange(mol, density[0], threshold)
-        return (coulomb - 0.5 * exchange)[None]
-    coulomb, exchange = _coulomb_exchange(mol, density, threshold)
-    return jnp.sum(coulomb, axis=0, keepdims=True) - exchange
+        coulomb, exact = _coulomb_exchange(mol, density[0], threshold, exchange)
+        return (coulomb if exact is None else coulomb - 0.5 * exact)[None]
+    if not exchange:
+        # One Coulomb matrix serves both spins.
+        coulomb, _ = _coulomb_exchange(mol, jnp.sum(density, axis=0), threshold, exchange)
+        return jnp.broadcast_to(coulomb, density.shape)
+    coulomb, exact = _coulomb_exchange(mol, density, threshold, exchange)
+    assert exact is not None  # there are terms of it
+    return jnp.sum(coulomb, axis=0, keepdims=True) - exact
 
 
-def _coulomb_exchange(mol, density, threshold) -> tuple[jax.Array, jax.Array]:
-    coulomb, exchange = integrals.jk(mol, density, threshold=threshold)
-    assert coulomb is not None and exchange is not None  # both were asked for
-    return coulomb, exchange
+def _coulomb_exchange(mol, density, threshold, exchange) -> tuple[jax.Array, jax.Array | None]:
+    scales = dict((omega, coefficient) for coefficient, omega in exchange)
+    full = 0.0 in scales
+    coulomb, exact = integrals.jk(mol, density, exchange=full, threshold=threshold)
+    assert coulomb is not None  # it was asked for
+    total = None if exact is None else exact if scales[0.0] == 1.0 else scales[0.0] * exact
+    for omega, coefficient in scales.items():
+        if omega != 0.0:
+            _, exact = integrals.jk(mol, density, coulomb=False, omega=omega, threshold=threshold)
+            assert exact is not None
+            total = coefficient * exact if total is None else total + coefficient * exact
+    return coulomb, total
 
 
 def electronic_energy(hcore, density, mean_field):

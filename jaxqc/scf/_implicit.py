@@ -2,15 +2,17 @@
 
 First order. With the density D and W = 1/2 sum_s (D_s F_s C C^T + transpose) held fixed,
 
-    dE = dL,    L(mol, field) = E_nuc + Tr D h + 1/2 Tr D G(D) - Tr W S,
+    dE = dL,    L(mol, field, parameters) = E_nuc + Tr D h + 1/2 Tr D G(D) + E_xc(D) - Tr W S,
 
 because the energy is stationary in the orbital rotations and W is the multiplier of orthonormality
 (doi:10.1080/00268976900100941). One reverse sweep through the integrals gives all components.
+E_xc is the sum over the points of the grid, which move with the nuclei; its derivative with respect to the parameters
+of a functional, at fixed density, is that of the energy.
 
 Higher orders. The orbitals are an implicit function of the molecule: dC = C (K - S'/2), where the rotation K solves the
 coupled-perturbed equations H K = -g' (doi:10.1063/1.1670299). Only rotations between
-differently occupied orbitals occur, so degenerate levels do no harm. All expressions are written in terms of (mol,
-field, C, F) without assuming canonical orbitals, hence can be differentiated again and again.
+differently occupied orbitals occur, so degenerate levels do no harm. All expressions are written in terms of
+the arguments, C and F without assuming canonical orbitals, hence can be differentiated again and again.
 """
 
 from functools import partial
@@ -24,6 +26,7 @@ from jaxqc import integrals
 from jaxqc.scf import _fock
 from jaxqc.scf._compile import quick_jit
 from jaxqc.scf._linear import minres
+from jaxqc.scf._method import Arguments, Builder
 from jaxqc.scf._reference import density_of, per_spin
 from jaxqc.scf._rotation import gradient_pairs, hessian_diagonal, hessian_product, pair_mask, to_orbitals
 
@@ -64,48 +67,48 @@ def weighted_density(reference, coefficients, fock):
     return jnp.sum(_fock.symmetric(density @ fock @ projector), axis=0)
 
 
-def lagrangian(mol, field, density, weighted, threshold):
+def lagrangian(arguments: Arguments, density, weighted, method):
     """L of the module's description, (); Hartree."""
-    hcore = _fock.core_hamiltonian(mol, field)
-    one, two = _fock.electronic_energy(hcore, density, _fock.two_electron(mol, density, threshold))
-    return _fock.nuclear_energy(mol, field) + one + two - jnp.sum(weighted * integrals.overlap(mol))
+    mol, field, parameters = arguments
+    build = Builder(mol, parameters, method)
+    electronic = build.energy(_fock.core_hamiltonian(mol, field), density)
+    return _fock.nuclear_energy(mol, field) + electronic - jnp.sum(weighted * integrals.overlap(mol))
 
 
-@partial(quick_jit, static_argnames=("reference", "threshold", "chosen"))
-def lagrangian_gradient(arguments, coefficients, fock, *, reference, threshold, chosen):
-    """Derivatives of L with respect to the chosen leaves of arguments = (mol, field)."""
+@partial(quick_jit, static_argnames=("reference", "method", "chosen"))
+def lagrangian_gradient(arguments, coefficients, fock, *, reference, method, chosen):
+    """Derivatives of L with respect to the chosen leaves of the arguments."""
     density = density_of(reference, coefficients)
     weighted = weighted_density(reference, coefficients, fock)
 
     def of_moving(moving):
-        mol, field = _with_leaves(arguments, chosen, moving)
-        return lagrangian(mol, field, density, weighted, threshold)
+        return lagrangian(_with_leaves(arguments, chosen, moving), density, weighted, method)
 
     leaves = jax.tree.leaves(arguments)
     return jax.grad(of_moving)([leaves[i] for i in chosen])
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def attach_energy(reference, threshold, arguments, converged):
-    """The energy of the converged solution, as a differentiable function of arguments = (mol, field)."""
+def attach_energy(reference, method, arguments, converged):
+    """The energy of the converged solution, as a differentiable function of the arguments."""
     return converged.energy
 
 
 @partial(attach_energy.defjvp, symbolic_zeros=True)
-def _attach_energy_jvp(reference, threshold, primals, tangents):
+def _attach_energy_jvp(reference, method, primals, tangents):
     arguments, converged = primals
     chosen, directions = _moving(arguments, tangents[0])
-    energy = attach_energy(reference, threshold, arguments, converged)
+    energy = attach_energy(reference, method, arguments, converged)
     if not chosen:
         return energy, jnp.zeros_like(energy)
-    coefficients, fock = attach_orbitals(reference, threshold, arguments, converged)
-    slopes = lagrangian_gradient(arguments, coefficients, fock, reference=reference, threshold=threshold, chosen=chosen)
+    coefficients, fock = attach_orbitals(reference, method, arguments, converged)
+    slopes = lagrangian_gradient(arguments, coefficients, fock, reference=reference, method=method, chosen=chosen)
     return energy, sum(jnp.sum(s * t) for s, t in zip(slopes, directions, strict=True))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def attach_orbitals(reference, threshold, arguments, converged):
-    """Orbitals and Fock matrices of the converged solution, as differentiable functions of arguments = (mol, field).
+def attach_orbitals(reference, method, arguments, converged):
+    """Orbitals and Fock matrices of the converged solution, as differentiable functions of the arguments.
 
     Derivatives of the orbitals are those of parallel transport within each block of equally occupied orbitals: right
     for everything that does not depend on the choice of orbitals inside a block, such as the density.
@@ -114,34 +117,28 @@ def attach_orbitals(reference, threshold, arguments, converged):
 
 
 @partial(attach_orbitals.defjvp, symbolic_zeros=True)
-def _attach_orbitals_jvp(reference, threshold, primals, tangents):
+def _attach_orbitals_jvp(reference, method, primals, tangents):
     arguments, converged = primals
     chosen, directions = _moving(arguments, tangents[0])
-    coefficients, fock = attach_orbitals(reference, threshold, arguments, converged)
+    coefficients, fock = attach_orbitals(reference, method, arguments, converged)
     if not chosen:
         return (coefficients, fock), (jnp.zeros_like(coefficients), jnp.zeros_like(fock))
-    change = _response(
-        arguments, directions, coefficients, fock, reference=reference, threshold=threshold, chosen=chosen
-    )
+    change = _response(arguments, directions, coefficients, fock, reference=reference, method=method, chosen=chosen)
     return (coefficients, fock), change
 
 
-@partial(quick_jit, static_argnames=("reference", "threshold", "chosen"))
-def _response(arguments, directions, coefficients, fock, *, reference, threshold, chosen):
+@partial(quick_jit, static_argnames=("reference", "method", "chosen"))
+def _response(arguments, directions, coefficients, fock, *, reference, method, chosen):
     """First-order change of orbitals and Fock matrices along the given directions of the chosen leaves."""
     leaves = jax.tree.leaves(arguments)
     moving = [leaves[i] for i in chosen]
-    mol = arguments[0]
 
     def overlap_of(moving):
-        return integrals.overlap(_with_leaves(arguments, chosen, moving)[0])
+        return integrals.overlap(_with_leaves(arguments, chosen, moving).mol)
 
     def fock_of(moving, density):
-        moved, field = _with_leaves(arguments, chosen, moving)
-        return _fock.core_hamiltonian(moved, field) + _fock.two_electron(moved, density, threshold)
-
-    def mean_field(density):
-        return _fock.two_electron(mol, density, threshold)
+        mol, field, parameters = _with_leaves(arguments, chosen, moving)
+        return _fock.core_hamiltonian(mol, field) + Builder(mol, parameters, method)(density).total
 
     # 1. Orbitals follow the overlap: C (1 - S'/2) stays orthonormal to first order.
     _, overlap_change = jax.jvp(overlap_of, (moving,), (directions,))
@@ -160,15 +157,17 @@ def _response(arguments, directions, coefficients, fock, *, reference, threshold
     mask = pair_mask(reference, coefficients)
     right = -gradient_pairs(reference, pushed, mask)
 
+    response_of = Builder(arguments.mol, arguments.parameters, method).response(density)
+
     # 3. The rotation that makes the gradient vanish again.
     diagonal = jax.lax.stop_gradient(hessian_diagonal(reference, in_orbitals))
     scale = jnp.where(mask, 1.0 / jnp.sqrt(diagonal), 0.0)
 
     def product(step):
-        return scale * hessian_product(reference, coefficients, in_orbitals, mask, mean_field, scale * step)
+        return scale * hessian_product(reference, coefficients, in_orbitals, mask, response_of, scale * step)
 
     step = jax.lax.custom_linear_solve(product, scale * right, minres, symmetric=True)
     pairs = scale * step
     turned = coefficients @ (pairs - pairs.mT)
-    fock_response = mean_field(density_change(turned))
+    fock_response = response_of(density_change(turned))
     return carried + turned, fock_change + fock_response

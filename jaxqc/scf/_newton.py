@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxqc.scf._method import MeanField
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._rotation import gradient_pairs, hessian_diagonal, hessian_product, pair_mask, rotate, to_orbitals
 
@@ -17,7 +18,7 @@ class NewtonStep(NamedTuple):
 
     coefficients: jax.Array
     density: jax.Array
-    mean_field: jax.Array
+    mean_field: MeanField
     energy: jax.Array
     change: jax.Array
     error: jax.Array
@@ -33,23 +34,25 @@ def newton_step(
     Args:
         reference: `Reference`.
         coefficients: (nset, nao, nao).
-        density, mean_field: (nspin, nao, nao) of these orbitals.
+        density: (nspin, nao, nao) of these orbitals.
+        mean_field: `MeanField` of this density.
         energy: (), Hartree.
         radius: (), trust radius in the metric of the diagonal Hessian, Hartree^(1/2).
         hcore, overlap: (nao, nao).
-        build: density -> mean field.
+        build: `Builder` of mean fields.
         evaluate: (density, mean field) -> energy, DIIS error, gradient norm.
 
     Returns:
         `NewtonStep`.
     """
-    fock = to_orbitals(reference, coefficients, hcore + mean_field)
+    fock = to_orbitals(reference, coefficients, hcore + mean_field.total)
     mask = pair_mask(reference, coefficients)
     gradient = gradient_pairs(reference, fock, mask)
     scale = jnp.where(mask, 1.0 / jnp.sqrt(hessian_diagonal(reference, fock)), 0.0)
+    response = build.response(density)
 
     def product(step):
-        return scale * hessian_product(reference, coefficients, fock, mask, build, scale * step)
+        return scale * hessian_product(reference, coefficients, fock, mask, response, scale * step)
 
     step, predicted = steihaug(product, scale * gradient, radius)
     new_coefficients = rotate(coefficients, scale * step, overlap)
@@ -72,7 +75,7 @@ def newton_step(
     return NewtonStep(
         coefficients=jnp.where(taken, new_coefficients, coefficients),
         density=jnp.where(taken, new_density, density),
-        mean_field=jnp.where(taken, new_field, mean_field),
+        mean_field=jax.tree.map(lambda new, old: jnp.where(taken, new, old), new_field, mean_field),
         energy=jnp.where(taken, new_energy, energy),
         change=jnp.where(taken, change, jnp.inf),
         error=jnp.where(taken, new_error, old_error),

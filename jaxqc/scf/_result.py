@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxqc import integrals
+from jaxqc.scf._method import Arguments, Method, kind_name
 from jaxqc.scf._reference import Reference
 from jaxqc.scf._view import html, text
 
@@ -39,7 +40,10 @@ class Result:
         density: density matrices, electrons.
         fock: Fock matrices, Hartree.
         overlap, hcore: (nao, nao) overlap and one-electron Hamiltonian (with the field, if there is one).
-        energy_nuclear, energy_one_electron, energy_two_electron: parts of the energy, Hartree.
+        energy_nuclear, energy_one_electron, energy_two_electron: parts of the energy, Hartree; the last one is Coulomb
+            and exact exchange.
+        energy_xc: exchange-correlation energy from the grid, Hartree; None for Hartree-Fock.
+        grid_electrons: integral of the density over the grid, electrons; None for Hartree-Fock.
         gradient_norm: norm of the orbital gradient, Hartree (PySCF's scale).
         second_order_cycles: how many of the cycles were second-order steps.
         removed: number of vectors removed for linear dependence.
@@ -47,7 +51,9 @@ class Result:
             jit and vmap (max_cycles + 1,), with zeros after the last one.
         field: (3,) electric field, atomic units, or None.
         mol: the `Molecule`.
+        parameters: arrays found inside of a user's functional.
         reference: kind and numbers of electrons (static).
+        method: Hartree-Fock or functional and grid (static).
     """
 
     energy: jax.Array
@@ -62,6 +68,8 @@ class Result:
     energy_nuclear: jax.Array
     energy_one_electron: jax.Array
     energy_two_electron: jax.Array
+    energy_xc: jax.Array | None
+    grid_electrons: jax.Array | None
     gradient_norm: jax.Array
     second_order_cycles: jax.Array
     removed: jax.Array
@@ -69,12 +77,24 @@ class Result:
     gradients: jax.Array
     field: Any
     mol: Any
+    parameters: tuple[jax.Array, ...]
     reference: Reference = dataclass_field(metadata={"static": True})
+    method: Method = dataclass_field(metadata={"static": True})
 
     @property
     def kind(self) -> str:
-        """`"RHF"`, `"UHF"` or `"ROHF"`."""
-        return self.reference.kind.upper()
+        """`"RHF"`, `"UHF"` or `"ROHF"`; `"RKS"`, `"UKS"` or `"ROKS"` with a functional."""
+        return kind_name(self.reference, self.method)
+
+    @property
+    def xc(self) -> str | None:
+        """Name of the functional, or None for Hartree-Fock."""
+        return self.method.xc_name
+
+    @property
+    def arguments(self) -> Arguments:
+        """What the energy is a function of."""
+        return Arguments(self.mol, self.field, self.parameters)
 
     @property
     def mo_occ(self) -> jax.Array:

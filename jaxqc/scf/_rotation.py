@@ -44,7 +44,7 @@ def response_density(reference, coefficients, pairs):
     return jnp.einsum("sip,spq,sjq->sij", c, _bracket_occupations(antisymmetric, occupations), c)
 
 
-def hessian_product(reference, coefficients, fock_orbitals, mask, mean_field, pairs):
+def hessian_product(reference, coefficients, fock_orbitals, mask, response_of, pairs):
     """Product of the orbital Hessian with a rotation.
 
     Args:
@@ -52,7 +52,7 @@ def hessian_product(reference, coefficients, fock_orbitals, mask, mean_field, pa
         coefficients: (nset, nao, nao).
         fock_orbitals: (nspin, nao, nao) Fock matrices in the orbital basis.
         mask: (nset, nao, nao) from `pair_mask`.
-        mean_field: function from a density (nspin, nao, nao) to its G (nspin, nao, nao).
+        response_of: function from a change of the density (nspin, nao, nao) to that of the Fock matrices.
         pairs: (nset, nao, nao) rotation.
 
     Returns:
@@ -64,7 +64,7 @@ def hessian_product(reference, coefficients, fock_orbitals, mask, mean_field, pa
     change = _bracket_occupations(rotation, occupations)
     first = _bracket_occupations(moved, occupations)
     second = fock_orbitals @ change - change @ fock_orbitals
-    response = mean_field(response_density(reference, coefficients, pairs))
+    response = response_of(response_density(reference, coefficients, pairs))
     third = 2.0 * _bracket_occupations(to_orbitals(reference, coefficients, response), occupations)
     return jnp.where(mask, over_sets(reference, first + second + third), 0.0)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxqc import integrals
 from jaxqc.scf import _fock
 from jaxqc.scf._diis import DIISState, diis_extrapolate, diis_init, diis_push
+from jaxqc.scf._method import Builder, MeanField, Method
 from jaxqc.scf._newton import newton_step
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._report import report
@@ -36,7 +37,7 @@ class Settings:
     max_cycles: int
     diis_space: int
     second_order: str  # "auto", "always", "never", or "deferred": stop where "auto" would go on with Newton steps
-    threshold: float
+    method: Method
     mix: bool
     report: bool
 
@@ -70,12 +71,12 @@ class State(NamedTuple):
     coefficients: jax.Array
     levels: jax.Array  # of canonical orbitals, up to date after `_settle`
     density: jax.Array
-    mean_field: jax.Array
+    mean_field: MeanField
     energy: jax.Array
     change: jax.Array
     error: jax.Array  # DIIS error of the density
     gradient_norm: jax.Array
-    full: jax.Array  # mean_field was built in one piece from density, not by increments
+    full: jax.Array  # the linear part of mean_field was built in one piece from density, not by increments
     candidate: jax.Array  # energy and gradient have converged
     best: jax.Array
     stalled: jax.Array  # cycles since `best` fell
@@ -96,6 +97,8 @@ class Solution(NamedTuple):
     coefficients: jax.Array
     levels: jax.Array
     fock: jax.Array
+    energy_xc: jax.Array | None  # None for Hartree-Fock, as the next one
+    electrons: jax.Array | None  # integral of the density over the grid
     overlap: jax.Array
     hcore: jax.Array
     converged: jax.Array
@@ -108,12 +111,11 @@ class Solution(NamedTuple):
     gradients: jax.Array
 
 
-def solve(mol, field, guess, controls, reference, settings) -> tuple[Solution, State]:
-    """Solves the Hartree-Fock equations.
+def solve(arguments, guess, controls, reference, settings) -> tuple[Solution, State]:
+    """Solves the Hartree-Fock or Kohn-Sham equations.
 
     Args:
-        mol: `Molecule`.
-        field: (3,) electric field, atomic units, or None.
+        arguments: `Arguments`: molecule, field, parameters of the functional.
         guess: (nspin, nao, nao) density to start from; zeros give the guess of the core Hamiltonian.
         controls: `Controls`.
         reference: `Reference`.
@@ -122,32 +124,34 @@ def solve(mol, field, guess, controls, reference, settings) -> tuple[Solution, S
     Returns:
         `Solution`, whose `converged` says whether to believe it, and the state from which `resume` can go on.
     """
-    system, mean_field = _prepare(mol, field, controls, settings)
+    system, build = _prepare(arguments, controls, settings)
     if settings.mix:
-        guess = _mixed_guess(guess, mean_field, system, controls, reference)
-    state = _first_state(guess, mean_field, system, reference, settings)
+        guess = _mixed_guess(guess, build, system, controls, reference)
+    state = _first_state(guess, build, system, reference, settings)
     # Rotations need orbitals, so one plain step comes first where all others are of second order.
     limit = 1 if settings.second_order == "always" else settings.max_cycles
-    state = _settle(_diis_loop(state, mean_field, system, controls, reference, settings, limit), system, reference)
+    state = _diis_loop(state, build, system, controls, reference, settings, limit)
+    state = _settle(state, build, system, reference)
     before = state.cycle
     if settings.second_order in ("auto", "always"):
-        state = _second_order(state, mean_field, system, controls, reference, settings)
+        state = _second_order(state, build, system, controls, reference, settings)
     return _finish(state, before, system, reference), state
 
 
-def resume(mol, field, state, controls, reference, settings) -> Solution:
+def resume(arguments, state, controls, reference, settings) -> Solution:
     """Goes on with second-order steps where DIIS stalled, or ended in what cannot be the ground state."""
-    system, mean_field = _prepare(mol, field, controls, settings)
+    system, build = _prepare(arguments, controls, settings)
     before = state.cycle
-    state = _second_order(state, mean_field, system, controls, reference, settings)
+    state = _second_order(state, build, system, controls, reference, settings)
     return _finish(state, before, system, reference)
 
 
-def _prepare(mol, field, controls, settings):
+def _prepare(arguments, controls, settings):
+    mol, field, parameters = arguments
     overlap = integrals.overlap(mol)
     transform, removed = _fock.canonical_transform(overlap, controls.linear_dependence)
     # Whatever integrals and screening make of input that is not finite: the energy is NaN, and nothing is iterated.
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((mol, field))]))
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arguments)]))
     system = System(
         hcore=_fock.core_hamiltonian(mol, field),
         overlap=overlap,
@@ -155,11 +159,11 @@ def _prepare(mol, field, controls, settings):
         transform=transform,
         removed=removed,
     )
-    return system, lambda density: _fock.two_electron(mol, density, settings.threshold)
+    return system, Builder(mol, parameters, settings.method)
 
 
-def _first_state(guess, mean_field, system, reference, settings):
-    field_of_guess = mean_field(guess)
+def _first_state(guess, build, system, reference, settings):
+    field_of_guess = build(guess)
     energies = jnp.zeros((settings.max_cycles + 1,))
     coefficients = jnp.zeros((reference.nset, reference.nao, reference.nao))
     state = State(
@@ -195,14 +199,14 @@ def _first_state(guess, mean_field, system, reference, settings):
 
 
 def _evaluate(density, mean_field, system, reference):
-    one, two = _fock.electronic_energy(system.hcore, density, mean_field)
-    error, norm = _fock.commutator(reference, system.hcore + mean_field, density, system.overlap, system.transform)
-    return system.nuclear + one + two, error, norm
+    fock = system.hcore + mean_field.total
+    error, norm = _fock.commutator(reference, fock, density, system.overlap, system.transform)
+    return system.nuclear + mean_field.energy(system.hcore, density), error, norm
 
 
-def _mixed_guess(guess, mean_field, system, controls, reference):
+def _mixed_guess(guess, build, system, controls, reference):
     """Turns the highest occupied and the lowest virtual orbital of each spin into each other, by opposite angles."""
-    fock = system.hcore + mean_field(guess)
+    fock = system.hcore + build(guess).total
     orbitals = _fock.diagonalise(fock, system.transform, system.removed)
     for spin, nocc in enumerate((reference.nalpha, reference.nbeta)):
         if 0 < nocc < reference.nao:
@@ -237,7 +241,7 @@ def _record(state, controls, settings, second_order):
     return state
 
 
-def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
+def _diis_loop(state, build, system, controls, reference, settings, limit):
     def proceed(carry):
         state, _, _ = carry
         go = _active(state, settings) & (state.cycle < limit)
@@ -249,7 +253,7 @@ def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
         state, history, last = carry
         # A converged density whose Fock matrix was built by increments is kept, and its Fock matrix built anew.
         refine = state.candidate & ~state.full
-        fock = _fock.effective_fock(reference, system.hcore + state.mean_field, state.density, system.overlap)
+        fock = _fock.effective_fock(reference, system.hcore + state.mean_field.total, state.density, system.overlap)
         damping = jnp.where(state.cycle > 0, controls.damping, 0.0)
         fock = (1.0 - damping) * fock + damping * last
         history: DIISState = diis_push(history, fock, state.error)
@@ -266,7 +270,7 @@ def _diis_loop(state, mean_field, system, controls, reference, settings, limit):
         near = state.gradient_norm < 10.0 * controls.gradient_tolerance
         rebuild = refine | near | (state.cycle % _REBUILD == _REBUILD - 1)
         base = jnp.where(rebuild, 0.0, 1.0)
-        field = base * state.mean_field + mean_field(density - base * state.density)
+        field = build.update(density, state.density, state.mean_field, base)
         energy, error, norm = _evaluate(density, field, system, reference)
         state = state._replace(
             cycle=state.cycle + 1,
@@ -295,18 +299,36 @@ def _unit_density(reference, density):
     return 0.5 * jnp.sum(density, axis=0, keepdims=True)
 
 
-def _settle(state, system, reference):
+def _settle(state, build, system, reference):
     """Makes the orbitals canonical, which changes no density, and judges whether the state can be the ground state.
 
     A minimum of UHF has a gap in each spin channel, so crossed levels show a saddle point. DIIS ends in one where
-    two determinants that are mirror images follow each other, such as H- H+ and H+ H-.
+    two determinants that are mirror images follow each other, such as H- H+ and H+ H-. With a density functional a
+    minimum may have crossed levels (an electron in one of two equal orbitals lifts its own level), so there the energy
+    of turned orbitals decides.
     """
-    coefficients, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field)
-    sound = ~jnp.any(crossed_sets(reference, levels)) & (state.energy <= state.lowest + _HIGHER)
+    coefficients, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field.total)
+    crossed = jnp.any(crossed_sets(reference, levels))
+    if not build.levels_tell:
+
+        def lower():
+            return _turned(coefficients, levels, build, system, reference)[1] < state.energy - _HIGHER
+
+        crossed = jax.lax.cond(crossed, lower, lambda: jnp.asarray(False))
+    sound = ~crossed & (state.energy <= state.lowest + _HIGHER)
     return state._replace(coefficients=coefficients, levels=levels, sound=sound)
 
 
-def _second_order(state, mean_field, system, controls, reference, settings):
+def _turned(coefficients, levels, build, system, reference):
+    """Orbitals turned where levels have crossed, and their energy."""
+
+    def energy_of(trial):
+        return system.nuclear + build.energy(system.hcore, density_of(reference, trial))
+
+    return turned_orbitals(reference, coefficients, levels, system.overlap, energy_of)
+
+
+def _second_order(state, build, system, controls, reference, settings):
     """Second-order steps where DIIS stalled; anew, from other orbitals, where they end in what is no ground state."""
 
     def proceed(state):
@@ -315,26 +337,23 @@ def _second_order(state, mean_field, system, controls, reference, settings):
         return ~done & left & jnp.isfinite(state.energy)
 
     def body(state):
-        state = _restart(state, mean_field, system, reference)
-        return _settle(_newton_loop(state, mean_field, system, controls, reference, settings), system, reference)
+        state = _restart(state, build, system, reference)
+        state = _newton_loop(state, build, system, controls, reference, settings)
+        return _settle(state, build, system, reference)
 
     return jax.lax.while_loop(proceed, body, state)
 
 
-def _restart(state, mean_field, system, reference):
+def _restart(state, build, system, reference):
     """Goes back to the lowest determinant so far, or away from a saddle point; builds the Fock matrix anew."""
 
-    def energy_of(coefficients):
-        density = density_of(reference, coefficients)
-        return _evaluate(density, mean_field(density), system, reference)[0]
-
     def turn(coefficients):
-        return turned_orbitals(reference, coefficients, state.levels, system.overlap, energy_of)
+        return _turned(coefficients, state.levels, build, system, reference)[0]
 
     go_back = ~(state.candidate & state.full) | (state.energy > state.lowest + _HIGHER)
     coefficients = jax.lax.cond(go_back, lambda _: state.lowest_coefficients, turn, state.coefficients)
     density = density_of(reference, coefficients)
-    field = mean_field(density)
+    field = build(density)
     energy, error, norm = _evaluate(density, field, system, reference)
     return state._replace(
         coefficients=coefficients,
@@ -351,7 +370,7 @@ def _restart(state, mean_field, system, reference):
     )
 
 
-def _newton_loop(state, mean_field, system, controls, reference, settings):
+def _newton_loop(state, build, system, controls, reference, settings):
     def body(state):
         step = newton_step(
             reference,
@@ -362,7 +381,7 @@ def _newton_loop(state, mean_field, system, controls, reference, settings):
             state.radius,
             system.hcore,
             system.overlap,
-            mean_field,
+            build,
             lambda density, field: _evaluate(density, field, system, reference),
         )
         state = state._replace(
@@ -391,7 +410,9 @@ def _finish(state, before, system, reference):
         energy_nuclear=system.nuclear,
         coefficients=state.coefficients,
         levels=state.levels,
-        fock=system.hcore + state.mean_field,
+        fock=system.hcore + state.mean_field.total,
+        energy_xc=state.mean_field.energy_xc,
+        electrons=state.mean_field.electrons,
         overlap=system.overlap,
         hcore=system.hcore,
         converged=state.candidate & state.full & state.sound & enough,

@@ -76,7 +76,7 @@ def turned_orbitals(reference, coefficients, levels, overlap, energy_of):
         energy_of: function from coefficients to the energy, Hartree.
 
     Returns:
-        coefficients (nset, nao, nao).
+        coefficients (nset, nao, nao), and their energy.
     """
     crossed = crossed_sets(reference, levels)
     pairs = jnp.zeros_like(coefficients)
@@ -87,4 +87,5 @@ def turned_orbitals(reference, coefficients, levels, overlap, energy_of):
     angles = jnp.pi * jnp.asarray([0.5, 0.25, -0.25, 0.125, -0.125])
     generators = 2.0 * jnp.tan(0.5 * angles)
     energies = jax.lax.map(lambda g: energy_of(rotate(coefficients, g * pairs, overlap)), generators)
-    return rotate(coefficients, generators[jnp.argmin(energies)] * pairs, overlap)
+    best = jnp.argmin(energies)
+    return rotate(coefficients, generators[best] * pairs, overlap), energies[best]

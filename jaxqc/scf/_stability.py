@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxqc.scf._compile import quick_jit
 from jaxqc.scf._errors import ConvergenceError
-from jaxqc.scf._fock import two_electron
+from jaxqc.scf._method import Builder
 from jaxqc.scf._reference import Reference, density_of
 from jaxqc.scf._rotation import hessian_diagonal, hessian_product, pair_mask, rotate, to_orbitals
 
@@ -71,33 +71,41 @@ def stability(mol, result, *, tolerance=1e-5, max_cycles=60) -> Stability:
     reference = result.reference
     coefficients = result.mo_coeff if reference.nset == 2 else result.mo_coeff[None]
     fock = result.fock if reference.nspin == 2 else result.fock[None]
-    internal, direction = _lowest(mol, reference, coefficients, fock, False, tolerance, max_cycles)
+    problem = (result.arguments._replace(mol=mol), result.method)
+    internal, direction = _lowest(problem, reference, coefficients, fock, False, tolerance, max_cycles)
     external, outward, unrestricted = np.inf, None, Reference("uhf", reference.nalpha, reference.nbeta, reference.nao)
     density, restricted = None, None
     if reference.kind == "rhf":
         doubled, focks = (jnp.concatenate([a, a]) for a in (coefficients, fock))
-        external, outward = _lowest(mol, unrestricted, doubled, focks, True, tolerance, max_cycles)
+        external, outward = _lowest(problem, unrestricted, doubled, focks, True, tolerance, max_cycles)
     if internal < -tolerance:
-        density = _follow(mol, reference, coefficients, direction, result)
+        density = _follow(problem, reference, coefficients, direction, result)
         restricted = reference.kind != "uhf"
     elif external < -tolerance:
         doubled = jnp.concatenate([coefficients, coefficients])
-        density = _follow(mol, unrestricted, doubled, outward, result)
+        density = _follow(problem, unrestricted, doubled, outward, result)
         restricted = False
     return Stability(density is None, internal, external, density, restricted)
 
 
-@partial(quick_jit, static_argnames=("reference", "odd"))
-def _product(mol, coefficients, fock, pairs, *, reference, odd):
+@partial(quick_jit, static_argnames=("reference", "method", "odd"))
+def _product(arguments, coefficients, fock, pairs, *, reference, method, odd):
     mask = pair_mask(reference, coefficients)
     levels = to_orbitals(reference, coefficients, fock)
-    image = hessian_product(reference, coefficients, levels, mask, lambda d: two_electron(mol, d, 1e-13), pairs)
+    response_of = Builder(arguments.mol, arguments.parameters, method).response(density_of(reference, coefficients))
+    image = hessian_product(reference, coefficients, levels, mask, response_of, pairs)
     # Rounding must not let rotations in that turn alpha and beta alike.
     return 0.5 * (image - image[::-1]) if odd else image
 
 
-def _lowest(mol, reference, coefficients, fock, odd, tolerance, max_cycles):
+@partial(quick_jit, static_argnames=("method",))
+def _energy(arguments, hcore, density, *, method):
+    return Builder(arguments.mol, arguments.parameters, method).energy(hcore, density)
+
+
+def _lowest(problem, reference, coefficients, fock, odd, tolerance, max_cycles):
     """Lowest eigenvalue by Davidson's method, with its pairs; `odd` keeps alpha and beta rotations opposite."""
+    arguments, method = problem
     mask = np.asarray(pair_mask(reference, coefficients))
     if not mask.any():
         return np.inf, None
@@ -106,7 +114,8 @@ def _lowest(mol, reference, coefficients, fock, odd, tolerance, max_cycles):
     def apply(flat):
         pairs = np.zeros(mask.shape)
         pairs[mask] = flat
-        return np.asarray(_product(mol, coefficients, fock, jnp.asarray(pairs), reference=reference, odd=odd))[mask]
+        static = {"reference": reference, "method": method, "odd": odd}
+        return np.asarray(_product(arguments, coefficients, fock, jnp.asarray(pairs), **static))[mask]
 
     def project(flat):
         if not odd:
@@ -156,13 +165,12 @@ def _lowest(mol, reference, coefficients, fock, odd, tolerance, max_cycles):
     return value, jnp.asarray(pairs)
 
 
-def _follow(mol, reference, coefficients, direction, result):
+def _follow(problem, reference, coefficients, direction, result):
     """The density of lowest energy among a few turns along the direction."""
-    best, lowest = result.density, np.inf
+    (arguments, method), best, lowest = problem, result.density, np.inf
     for angle in (*_TURNS, *(-a for a in _TURNS)):
         density = density_of(reference, rotate(coefficients, angle * direction, result.overlap))
-        field = two_electron(mol, density, 1e-13)
-        energy = float(jnp.einsum("ij,sij->", result.hcore, density) + 0.5 * jnp.einsum("sij,sij->", density, field))
+        energy = float(_energy(arguments, result.hcore, density, method=method))
         if energy < lowest:
             best, lowest = density, energy
     return best[0] if reference.nspin == 1 else best

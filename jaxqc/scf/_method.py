@@ -1,0 +1,154 @@
+"""What is minimised: Hartree-Fock or a density functional on a grid, as static facts of a calculation.
+
+Numbers that may be differentiated, the parameters of a user's functional, travel beside it as plain arrays.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxqc.scf import _fock
+from jaxqc.scf._functional import BoundFunctional
+
+
+@dataclass(frozen=True)
+class KohnSham:
+    """The exchange-correlation part of a calculation: static and hashable.
+
+    Attributes:
+        functional: the functional without its parameters.
+        template: the `GridTemplate` from which points and weights follow for given coordinates.
+        partition: how space is divided among the atoms, "becke" or "ssf".
+        epsilon: bound on what is left out of densities and potentials, Hartree.
+        grid_response: whether points and weights move with the nuclei where energies are differentiated.
+    """
+
+    functional: BoundFunctional
+    template: Any
+    partition: str
+    epsilon: float
+    grid_response: bool = True
+
+
+@dataclass(frozen=True)
+class Method:
+    """The energy functional of a calculation.
+
+    Attributes:
+        threshold: screening threshold of the two-electron integrals, Hartree.
+        xc: the exchange-correlation part, or None for Hartree-Fock.
+    """
+
+    threshold: float
+    xc: KohnSham | None = None
+
+    @property
+    def exchange(self) -> tuple[tuple[float, float], ...]:
+        """Terms (coefficient, omega) of exact exchange."""
+        return ((1.0, 0.0),) if self.xc is None else self.xc.functional.exchange
+
+    @property
+    def without_response(self) -> "Method":
+        """The same method where nothing is differentiated, so that one program serves both kinds of gradient."""
+        return self if self.xc is None else replace(self, xc=replace(self.xc, grid_response=True))
+
+    @property
+    def xc_name(self) -> str | None:
+        return None if self.xc is None else self.xc.functional.name
+
+
+def kind_name(reference, method) -> str:
+    """Name of a kind of calculation, such as "UHF" or "UKS"."""
+    kind = reference.kind if method.xc is None else reference.kind.replace("hf", "ks")
+    return kind.upper()
+
+
+class Arguments(NamedTuple):
+    """What the energy is a function of."""
+
+    mol: Any
+    field: Any  # (3,) electric field, atomic units, or None
+    parameters: tuple[jax.Array, ...]  # of the functional; empty for one by name
+
+
+class MeanField(NamedTuple):
+    """What a density adds to the core Hamiltonian; the last three are None for Hartree-Fock."""
+
+    two_electron: jax.Array  # (nspin, nao, nao) Hartree: Coulomb and exact exchange, linear in the density
+    xc: jax.Array | None = None  # (nspin, nao, nao) Hartree: potential of exchange and correlation
+    energy_xc: jax.Array | None = None  # () Hartree
+    electrons: jax.Array | None = None  # () integral of the density over the grid
+
+    @property
+    def total(self):
+        """(nspin, nao, nao) Hartree."""
+        return self.two_electron if self.xc is None else self.two_electron + self.xc
+
+    def energy(self, hcore, density):
+        """Electronic energy of the density to which this belongs, (); Hartree."""
+        one, two = _fock.electronic_energy(hcore, density, self.two_electron)
+        return one + two if self.energy_xc is None else one + two + self.energy_xc
+
+
+class Builder:
+    """Builds mean fields of densities of one molecule; grid and lists of shells are made once.
+
+    Args:
+        mol: `Molecule`.
+        parameters: arrays of the functional.
+        method: `Method`.
+    """
+
+    def __init__(self, mol, parameters, method):
+        self._mol, self._method = mol, method
+        self._xc = None
+        if method.xc is not None:
+            from jaxqc.scf._xc import energy_on_grid
+
+            self._xc = energy_on_grid(mol, parameters, method.xc)
+
+    @property
+    def levels_tell(self) -> bool:
+        """Whether a virtual level below an occupied one shows a saddle point, as in Hartree-Fock."""
+        return self._xc is None
+
+    def two_electron(self, density):
+        """The linear part, (nspin, nao, nao)."""
+        return _fock.two_electron(self._mol, density, self._method.threshold, self._method.exchange)
+
+    def energy(self, hcore, density):
+        """Electronic energy of a density, (); Hartree."""
+        return MeanField(self.two_electron(density), energy_xc=self.xc_energy(density)[0]).energy(hcore, density)
+
+    def xc_energy(self, density):
+        """Exchange-correlation energy (), Hartree, and electrons on the grid (); None for Hartree-Fock."""
+        return (None, None) if self._xc is None else self._xc(density)
+
+    def _potential(self, density):
+        """The other part and its energy, as arguments of `MeanField`."""
+        if self._xc is None:
+            return ()
+        (energy, electrons), potential = jax.value_and_grad(self._xc, has_aux=True)(density)
+        return _fock.symmetric(potential), energy, electrons
+
+    def __call__(self, density) -> MeanField:
+        """The mean field, built in one piece."""
+        return MeanField(self.two_electron(density), *self._potential(density))
+
+    def update(self, density, old_density, old: MeanField, base) -> MeanField:
+        """The mean field, its linear part as `base` times the old one plus that of the difference of densities."""
+        linear = base * old.two_electron + self.two_electron(density - base * old_density)
+        return MeanField(linear, *self._potential(density))
+
+    def response(self, density):
+        """The function from a change of the density to that of the mean field, (nspin, nao, nao) both."""
+        xc = self._xc
+        if xc is None:
+            return self.two_electron
+
+        def potential(d):
+            return _fock.symmetric(jax.grad(xc, has_aux=True)(d)[0])
+
+        _, change_of = jax.linearize(potential, density)
+        return lambda change: self.two_electron(change) + change_of(change)
