@@ -10,12 +10,13 @@ ROW_DENSITY, ROW_POTENTIAL = 64, 256
 _ENTRY = 40  # bytes of a ShellEntry
 _STEP = 16
 _LARGE_CHUNK = 256
+_STATIC = 512  # bytes of shared memory that the kernels declare themselves, and more
 
 
 def shared_limit(arch: int) -> tuple[int, int]:
     """Bytes of shared memory that one block may have, and that two blocks on one multiprocessor may have each."""
     total = {80: 164, 87: 164, 90: 228, 100: 228, 103: 228}.get(arch, 100) * 1024
-    return total - 1024, total // 2 - 1024
+    return total - 1024 - _STATIC, total // 2 - 1024 - _STATIC
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def density_classes(
         fit = _largest(size, limit, most)
         for end in ends:
             high = min(fit, most if end is None else end)
-            if high <= low or fit < least:
+            if high <= low or size(max(high, least)) > limit:
                 continue
             unit = _unit(
                 "xc_density.cu", ("xc_density",), lmax, cart,
