@@ -186,6 +186,7 @@ ffi::Error launch(Stream stream, int32_t ordinal, ffi::RemainingArgs operands, f
 }  // namespace
 }  // namespace jaxqc::gpu
 
+#pragma GCC visibility push(default)
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_gpu_launch, jaxqc::gpu::launch,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::PlatformStream<void*>>()
@@ -196,6 +197,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_gpu_launch, jaxqc::gpu::launch,
                                   .Attr<ffi::Span<const int64_t>>("steps")
                                   .Attr<ffi::Span<const int64_t>>("zeroed"),
                               {ffi::Traits::kCmdBufferCompatible});
+#pragma GCC visibility pop
 
 // Loads a cubin under a key, and its kernels `names` (separated by ';') on the devices given. Returns 0, or 1 with a message.
 extern "C" __attribute__((visibility("default"))) int jaxqc_gpu_add(const char* key, const void* cubin, const char* names,
