@@ -1,5 +1,7 @@
 """How the primitives of exchange and correlation reach their GPU kernels; imports those only where a GPU computes."""
 
+import functools
+
 import jax
 from jax.interpreters import mlir
 
@@ -23,3 +25,6 @@ def lower_on_cuda(primitive) -> None:
 
     lowering = mlir.lower_fun(call, multiple_results=primitive.multiple_results)
     mlir.register_lowering(primitive, lowering, platform="cuda")
+    # Outside of jit, too, the lowering of the platform decides.
+    compiled = functools.lru_cache(maxsize=256)(lambda **p: jax.jit(functools.partial(primitive.bind, **p)))
+    primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
