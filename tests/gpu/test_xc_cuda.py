@@ -58,7 +58,7 @@ def test_density_and_potential_are_those_of_plain_jax(atoms, basis, cart, nset, 
     want = jnp.where(live, _oracle.features(shells, layout.points, density, cart=cart, ncomp=NCOMP[kind]), 0.0)
     for c in range(NCOMP[kind]):
         assert _relative(got[:, c], want[:, c]) < 1e-12
-    cotangent = jnp.asarray(np.random.default_rng(2).normal(size=got.shape)) * live
+    cotangent = jnp.asarray(np.random.default_rng(2).normal(size=got.shape)) * live.astype(jnp.float64)
     v = potential_matrix(mol, layout, cotangent)
     _, transpose = jax.vjp(
         lambda d: _oracle.features(shells, layout.points, 0.5 * (d + jnp.swapaxes(d, 1, 2)), cart=cart, ncomp=NCOMP[kind]),
@@ -87,7 +87,7 @@ def test_long_lists(kind):
         want = jnp.where(live, _oracle.features(part, layout.points, density, cart=False, ncomp=NCOMP[kind]), 0.0)
         for c in range(NCOMP[kind]):
             assert _relative(got[:, c], want[:, c]) < 1e-11, nao
-        cotangent = jnp.asarray(np.random.default_rng(2).normal(size=got.shape)) * live
+        cotangent = jnp.asarray(np.random.default_rng(2).normal(size=got.shape)) * live.astype(jnp.float64)
         v = potential_matrix(part, layout, cotangent, cart=False)
         _, transpose = jax.vjp(
             lambda d: _oracle.features(  # noqa: B023
@@ -158,7 +158,7 @@ def test_inside_loops_next_to_other_work():
         def body(k, d):
             f = density_features(mol, layout, d, "gga")
             v = potential_matrix(mol, layout, f * layout.weights)
-            return d + 1e-9 * v / (1.0 + jnp.max(jnp.abs(v))) @ jnp.ones((mol.nao, mol.nao)) * k
+            return d + 1e-9 * v / (1.0 + jnp.max(jnp.abs(v))) @ jnp.ones((mol.nao, mol.nao))
 
         return jax.lax.fori_loop(0, 10, body, density)
 
