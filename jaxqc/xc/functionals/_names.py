@@ -23,13 +23,15 @@ CORRELATION = {
     "pw92": "lda_c_pw_mod",
 }
 for _identifier in COMPONENTS:
+    if "_xc_" in _identifier:
+        continue
     _family = _identifier.removeprefix("hyb_").split("_", 2)
     if len(_family) == 3:
         {"x": EXCHANGE, "c": CORRELATION}[_family[1]].setdefault(key(_family[2]), _identifier)
 
 # Names of one libxc functional, valid on both sides of the comma and without one.
 SINGLE = {key(identifier): identifier for identifier in [*COMPONENTS, *COMPOSITES]}
-SINGLE |= {key(i.split("_xc_", 1)[1]): i for i in COMPOSITES}
+SINGLE |= {key(i.split("_xc_", 1)[1]): i for i in [*COMPONENTS, *COMPOSITES] if "_xc_" in i}
 SINGLE |= {
     "lda": "lda_x",
     "slater": "lda_x",

@@ -71,7 +71,7 @@ PW_TAIL = (
     (0.20548, 14.1189, 6.1977, 3.3662, 0.62517),
     (0.11125, 10.357, 3.6231, 0.88026, 0.49671),
 )
-_PW_A = (0.031091, 0.015545, 0.016887)  # as printed
+PW_A = (0.031091, 0.015545, 0.016887)  # as printed
 PW_A_MOD = (0.0310907, 0.01554535, 0.0168869)  # with more digits, as PBE's own program has them
 
 
@@ -94,11 +94,6 @@ def pw_ferro(rs):
     return pw_g(jnp.sqrt(rs), PW_A_MOD[1], *PW_TAIL[1])
 
 
-def pw_para(rs):
-    """PW92 energy per electron of the unpolarised gas (more digits)."""
-    return pw_g(jnp.sqrt(rs), PW_A_MOD[0], *PW_TAIL[0])
-
-
 def pw_epsilon(p, a=PW_A_MOD, fz20=FZ20):
     """PW92 correlation energy per electron."""
     root = jnp.sqrt(p.rs)
@@ -109,7 +104,7 @@ def pw_epsilon(p, a=PW_A_MOD, fz20=FZ20):
 
 def pw92(p):
     """Correlation PW92 with the digits of the paper. doi:10.1103/PhysRevB.45.13244."""
-    return p.n * pw_epsilon(p, _PW_A, 1.709921)
+    return p.n * pw_epsilon(p, PW_A, 1.709921)
 
 
 def pw92_mod(p):
