@@ -118,14 +118,7 @@ def _compiled(xc):
 
 
 def sharded_potential(
-    mol,
-    grid: Grid | Layout | ShardedLayout,
-    xc,
-    density,
-    mesh: Mesh | None = None,
-    *,
-    axis: str | tuple[str, ...] | None = None,
-    epsilon: float = 1e-12,
+    mol, grid, xc, density, mesh=None, *, axis: str | tuple[str, ...] | None = None, epsilon: float = 1e-12
 ):
     r"""`jaxqc.xc.potential` over the devices of a mesh, which may belong to several processes.
 
@@ -217,8 +210,8 @@ def _check_axis(mesh, axis):
     missing = [name for name in names if name not in mesh.axis_names]
     if missing or not names:
         raise ValueError(
-            f"Argument axis must name an axis of the mesh, which has {', '.join(map(repr, mesh.axis_names))}, but it is "
-            f"{axis!r}. Name the axis along which rows of grid points are to be dealt."
+            f"Argument axis must name an axis of the mesh, which has {', '.join(map(repr, mesh.axis_names))}, but it "
+            f"is {axis!r}. Name the axis along which rows of grid points are to be dealt."
         )
     return axis if isinstance(axis, str) else names
 
