@@ -60,9 +60,16 @@ def basis(shells: ShellList, cart: bool) -> tuple[jax.Array, jax.Array]:
     return records, prims
 
 
-@functools.partial(jax.jit, static_argnums=(1, 4, 5, 6))
+@functools.partial(jax.jit, static_argnums=(1, 4, 5, 6, 7))
 def rows(
-    shells: ShellList, cart: bool, points: jax.Array, weights: jax.Array, row: int, capacity: int, epsilon: float
+    shells: ShellList,
+    cart: bool,
+    points: jax.Array,
+    weights: jax.Array,
+    row: int,
+    capacity: int,
+    epsilon: float,
+    share: float = GRADIENT_SHARE,
 ) -> RowLists:
     """The lists of shells of all rows; `points` (n, 3) and `weights` (n,) fill whole rows."""
     records, prims = basis(shells, cart)
@@ -75,7 +82,7 @@ def rows(
         unit, "xc_rows", 128,
         (
             *map(operand, range(4)), int32(shells.nshell), int32(row), int32(capacity), int32(size), int32(cart),
-            float64(epsilon), float64(cut), float64(_MARGIN), float64(GRADIENT_SHARE),
+            float64(epsilon), float64(cut), float64(_MARGIN), float64(share),
             result(0), result(1), result(2), result(3), result(4), result(5),
         ),
         grid=max(nrow, 1), shared=8 * size,
@@ -144,10 +151,9 @@ def density(
             arguments = (
                 *map(operand, range(9)), operand(9, 8 * start * nao * nao), operand(10), result(0, 8 * start * ncomp * n),
                 int64(n), int32(nrow), int32(lists.capacity), int32(nao), int32(c.low), int32(-1 if c.high is None else c.high),
-                int32(c.max_shells), int32(c.max_functions), float64(_inverse(epsilon)),
+                int32(c.max_shells), int32(c.max_functions), int32(c.slots), float64(_inverse(epsilon)),
             )  # fmt: skip
-            grid_y = sets if c.kernel == "xc_density_large" else 1
-            steps.append(Step(c.unit, c.kernel, c.block, arguments, grid_y=grid_y, shared=c.shared))
+            steps.append(Step(c.unit, c.kernel, c.block, arguments, shared=c.shared))
     (out,) = call(
         "jaxqc_xc_density", steps, [shape],
         records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.weight_max, lists.overflow,
@@ -192,3 +198,33 @@ def potential(
         half = half + jnp.swapaxes(half, 1, 2)
         return jnp.where(jnp.abs(half) < 2**61, half.astype(np.float64) * _UNIT, jnp.nan)
     return half + jnp.swapaxes(half, 1, 2)
+
+
+def gradient(
+    shells: ShellList,
+    cart: bool,
+    points: jax.Array,
+    lists: RowLists,
+    matrices: jax.Array,
+    coefficient: jax.Array,
+    epsilon: float,
+) -> list[jax.Array]:
+    """Derivatives of <c, R D> with respect to the centres, (nshell, 3), and to the points, (n, 3)."""
+    nset, ncomp, n = coefficient.shape
+    nrow = lists.count.shape[0]
+    if n == 0 or nset == 0:
+        return [jnp.zeros((shells.nshell, 3)), jnp.zeros((n, 3))]
+    records, prims = basis(shells, cart)
+    c = units.gradient_class(architecture(), matrices.shape[1], lists.capacity, max(shells.ls), cart, ncomp)
+    arguments = (
+        *map(operand, range(11)), result(0), result(1),
+        int64(n), int32(nset), int32(nrow), int32(lists.capacity), int32(matrices.shape[1]), int32(c.low), int32(-1),
+        int32(c.max_shells), int32(c.max_functions), int32(c.slots), float64(_inverse(epsilon)),
+    )  # fmt: skip
+    step = Step(c.unit, c.kernel, c.block, arguments, shared=c.shared)
+    shapes = [jax.ShapeDtypeStruct((shells.nshell, 3), np.float64), jax.ShapeDtypeStruct((n, 3), np.float64)]
+    return call(
+        "jaxqc_xc_gradient", [step], shapes,
+        records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.overflow,
+        matrices, jnp.max(jnp.abs(matrices)), coefficient, zeroed=(0, 1),
+    )  # fmt: skip

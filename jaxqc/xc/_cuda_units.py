@@ -9,7 +9,6 @@ from jaxqc.xc._cuda_angular import HEADER, header
 ROW_DENSITY, ROW_POTENTIAL = 64, 256
 _ENTRY = 40  # bytes of a ShellEntry
 _STEP = 16
-_LARGE_CHUNK = 256
 _STATIC = 512  # bytes of shared memory that the kernels declare themselves, and more
 
 
@@ -21,7 +20,10 @@ def shared_limit(arch: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class SizeClass:
-    """Rows with more than `low` and at most `high` functions (None: no limit), and what handles them."""
+    """Rows with more than `low` and at most `high` functions (None: no limit), and what handles them.
+
+    `slots`: functions of orbital values held at once (density), blocks of 32 functions held (potential).
+    """
 
     low: int
     high: int | None
@@ -35,7 +37,7 @@ class SizeClass:
 
 
 def _unit(file: str, kernels: tuple[str, ...], lmax: int, cart: bool, **defines: int) -> Unit:
-    headers = ("xc_common.cuh", "xc_dots.cuh")
+    headers = ("xc_common.cuh", "xc_dots.cuh", "xc_product.cuh")
     return Unit(file, kernels, tuple(defines.items()), headers, ((HEADER, header(lmax, cart)),))
 
 
@@ -47,10 +49,6 @@ def rows_unit(lmax: int, cart: bool) -> Unit:
 def _tail(functions: int, shells: int) -> int:
     """Bytes of the descriptions of functions and shells."""
     return _ENTRY * shells + 4 * functions + 6 * (-(-functions // 8)) + 16
-
-
-def _density_bytes(p: int, mw: int, cw: int, sets: int, functions: int, shells: int) -> int:
-    return 8 * (functions * (p + 4) + mw * cw * sets * 8 * (p // mw + 2)) + _tail(functions, shells)
 
 
 def _largest(size, limit: int, most: int) -> int:
@@ -73,57 +71,77 @@ def _bounds(nao: int, capacity: int, lmax: int, cart: bool) -> int:
     return most
 
 
-# (points, warps over points, warps over slabs, D steps ahead, blocks a multiprocessor), and the lengths at which they end;
-# None: as far as shared memory goes. Measured on an H200, experiments/xc_gpu_benchmark.py.
+@dataclass(frozen=True)
+class DensityShape:
+    """Points a block, warps over points and over slabs, steps of D held ahead, blocks a multiprocessor, where classes end.
+
+    None among the ends: as far as shared memory goes. `chunked`: the last class, for lists of any length.
+    """
+
+    p: int
+    mw: int
+    cw: int
+    ku: int
+    minb: int
+    ends: tuple[int | None, ...] = ()
+    chunked: bool = False
+
+
+# Measured on an H200: experiments/xc_gpu_benchmark.py --shapes.
 DENSITY_SHAPES = (
-    ((64, 2, 4, 2, 2), (96, None)),
-    ((64, 2, 8, 2, 1), (224, None)),
-    ((32, 1, 16, 2, 1), (416, None)),
+    DensityShape(64, 2, 4, 2, 2, (96, None)),
+    DensityShape(64, 2, 8, 2, 1, (224, None)),
+    DensityShape(64, 2, 8, 2, 1, chunked=True),
 )
 
 
 @functools.lru_cache(maxsize=256)
 def density_classes(
-    arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, sets: int, shapes=DENSITY_SHAPES
-) -> tuple[SizeClass, ...]:
+    arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, sets: int,
+    shapes: tuple[DensityShape, ...] = DENSITY_SHAPES,
+) -> tuple[SizeClass, ...]:  # fmt: skip
     """Classes of the density kernel for `sets` densities at once."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    for (p, mw, cw, ku, minb), ends in shapes:
-        limit = shared_limit(arch)[minb - 1]
+    for shape in shapes:
+        limit = shared_limit(arch)[shape.minb - 1]
 
-        def size(n, p=p, mw=mw, cw=cw):
-            return _density_bytes(p, mw, cw, sets, n, min(n, capacity))
+        def size(chunk, functions, shape=shape):
+            values = chunk * (shape.p + 4) + shape.mw * shape.cw * sets * 8 * (shape.p // shape.mw + 2)
+            return 8 * values + _tail(functions, min(functions, capacity))
 
-        # The sums of the warps go where the orbital values were.
-        least = -(-cw * sets * ncomp * p // (p + 4) // _STEP) * _STEP
-        fit = _largest(size, limit, most)
-        for end in ends:
-            high = min(fit, most if end is None else end)
-            if high <= low or size(max(high, least)) > limit:
-                continue
-            unit = _unit(
-                "xc_density.cu", ("xc_density",), lmax, cart,
-                ROW=ROW_DENSITY, P=p, MW=mw, CW=cw, KU=ku, MINB=minb, SETS=sets, NC=ncomp,
+        def unit(shape=shape):
+            return _unit(
+                "xc_density.cu", ("xc_density",), lmax, cart, ROW=ROW_DENSITY, P=shape.p, MW=shape.mw, CW=shape.cw,
+                KU=shape.ku, MINB=shape.minb, SETS=sets, NC=ncomp, CHUNKED=int(shape.chunked),
             )  # fmt: skip
-            rows = max(high, least)
+
+        block = 32 * shape.mw * shape.cw
+        # The sums of the warps go where the orbital values were.
+        least = -(-shape.cw * sets * min(ncomp, 4) * shape.p // (shape.p + 4) // _STEP) * _STEP
+        if shape.chunked and low < most:
+            chunk = _largest(lambda n, size=size: size(n, most), limit, most)
+            _fits(chunk >= max(least, 64) or chunk == most >= least, capacity)
+            shared = size(chunk, most)
+            out.append(SizeClass(low, None, unit(), "xc_density", block, shared, min(most, capacity), most, chunk))
+            break
+        fit = _largest(lambda n, size=size: size(n, n), limit, most)
+        for end in shape.ends:
+            high = min(fit, most if end is None else end)
+            chunk = max(high, least)
+            if high <= low or size(chunk, chunk) > limit:
+                continue
             last = None if high >= most else high
-            out.append(
-                SizeClass(low, last, unit, "xc_density", 32 * mw * cw, size(rows), min(rows, capacity), rows)
-            )
+            shared = size(chunk, chunk)
+            out.append(SizeClass(low, last, unit(), "xc_density", block, shared, min(chunk, capacity), chunk, chunk))
             low = high
-    if low < most:
-        unit = _unit("xc_density_large.cu", ("xc_density_large",), lmax, cart, ROW=ROW_DENSITY, CHUNK=_LARGE_CHUNK, NC=ncomp)
-        shared = 8 * (_LARGE_CHUNK * 36 + 8 * 8 * 34) + _tail(most, min(most, capacity))
-        _fits(shared, arch, capacity)
-        out.append(SizeClass(low, None, unit, "xc_density_large", 256, shared, min(most, capacity), most))
     return tuple(out)
 
 
-def _fits(shared: int, arch: int, capacity: int) -> None:
-    if shared > shared_limit(arch)[0]:
+def _fits(fits: bool, capacity: int) -> None:
+    if not fits:
         raise ValueError(
-            f"Rows of grid points list up to {capacity} shells here, more than the shared memory of this GPU can describe. "
-            "Raise epsilon, or give a smaller capacity."
+            f"Rows of grid points list up to {capacity} shells here, more than the shared memory of this GPU can "
+            "describe. Raise epsilon, or give a smaller capacity."
         )
 
 
@@ -161,7 +179,8 @@ def potential_classes(
                 ROW=ROW_POTENTIAL, P=p, W=w, TPW=tpw, MINB=minb, NC=ncomp, SLOTS=0, FIXED=int(fixed),
             )  # fmt: skip
             last = None if high >= most else high
-            out.append(SizeClass(low, last, unit, "xc_potential", 32 * w, size(high), min(high, capacity), high, -(-high // 32)))
+            shells = min(high, capacity)
+            out.append(SizeClass(low, last, unit, "xc_potential", 32 * w, size(high), shells, high, -(-high // 32)))
             low = high
     if low < most:
         unit = _unit(
@@ -172,6 +191,26 @@ def potential_classes(
         slots = max(2, (shared_limit(arch)[0] - _potential_bytes(32, 0, most, shells)) // (8 * 2 * 32 * 36))
         slots = min(slots, -(-most // 32))
         shared = _potential_bytes(32, slots, most, shells)
-        _fits(shared, arch, capacity)
+        _fits(shared <= shared_limit(arch)[0], capacity)
         out.append(SizeClass(low, None, unit, "xc_potential", 512, shared, shells, most, slots))
     return tuple(out)
+
+
+_GRADIENT_WARPS, _GRADIENT_BLOCKS = 8, 2
+
+
+@functools.lru_cache(maxsize=256)
+def gradient_class(arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int) -> SizeClass:
+    """The one class of the gradient kernel."""
+    most = _bounds(nao, capacity, lmax, cart)
+    shells = min(most, capacity)
+    for blocks in (_GRADIENT_BLOCKS, 1):
+        limit = shared_limit(arch)[blocks - 1]
+        fixed = 8 * _GRADIENT_WARPS * 8 * 34 + _tail(most, shells)
+        chunk = _largest(lambda n, fixed=fixed: 8 * n * 36 + fixed, limit, max(most, 32))
+        if chunk >= min(128, max(most, 32)):
+            break
+    _fits(chunk >= 32, capacity)
+    unit = _unit("xc_gradient.cu", ("xc_gradient",), lmax, cart, ROW=ROW_DENSITY, KU=2, NC=ncomp, MINB=_GRADIENT_BLOCKS)
+    shared = 8 * chunk * 36 + fixed
+    return SizeClass(0, None, unit, "xc_gradient", 32 * _GRADIENT_WARPS, shared, shells, most, chunk)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxqc
+from jaxqc import systems
 from jaxqc.integrals._shells import ShellList
 from jaxqc.xc import _cuda, _oracle, build_layout, density_features
 from jaxqc.xc._density import potential_matrix
@@ -44,7 +45,7 @@ def _relative(a, b):
 @pytest.mark.parametrize("kind", ["lda", "gga", "mgga"])
 @pytest.mark.parametrize("nset", [1, 2, 3])
 @pytest.mark.parametrize("cart", [False, True])
-@pytest.mark.parametrize(("atoms", "basis"), [(WATER, "def2-svp"), ("Ne 0 0 0; H 0 0.8 1.1", "cc-pvqz")])
+@pytest.mark.parametrize(("atoms", "basis"), [(WATER, "def2-svp"), ("Ne 0 0 0; H 0 0.8 1.1; H 0.3 -0.8 0.9", "cc-pvqz")])
 def test_density_and_potential_are_those_of_plain_jax(atoms, basis, cart, nset, kind):
     if nset == 3 and kind != "gga":
         pytest.skip("covered by one and two sets")
@@ -68,6 +69,26 @@ def test_density_and_potential_are_those_of_plain_jax(atoms, basis, cart, nset, 
     assert abs(float(jnp.vdot(v, density) / jnp.vdot(cotangent, got) - 1.0)) < 1e-11
     transposed = jax.vjp(lambda d: density_features(mol, layout, d, kind), density)[1](cotangent)[0]
     assert _relative(transposed, v) < 1e-13
+
+
+@pytest.mark.parametrize("kind", ["lda", "gga", "mgga"])
+@pytest.mark.parametrize("cart", [False, True])
+def test_gradients_are_those_of_plain_jax(cart, kind):
+    mol = jaxqc.Molecule("Ne 0 0 0; H 0 0.8 1.1; H 0.3 -0.8 0.9", basis="cc-pvqz", cart=cart)
+    points, weights = _cloud(mol, 600)
+    layout = build_layout(mol, points, weights, epsilon=0.0, ordered=False)
+    shells = ShellList.from_molecule(mol)
+    density = _matrices(mol, 2)
+    cotangent = np.random.default_rng(4).normal(size=(2, NCOMP[kind], layout.points.shape[0])) * np.asarray(layout.weights > 0)
+
+    def contracted(centers, at):
+        part = ShellList(shells.ls, shells.nprims, centers, shells.exponents, shells.coefficients)
+        return jnp.vdot(cotangent, _oracle.features(part, at, density, cart=cart, ncomp=NCOMP[kind]))
+
+    want = jax.grad(contracted, argnums=(0, 1))(shells.centers, layout.points)
+    got = jax.jit(lambda *o: _cuda.gradient(shells, cart, layout.points, layout.density, *o, 0.0))(density, jnp.asarray(cotangent))
+    for a, b in zip(got, want, strict=True):
+        assert _relative(a, b) < 1e-11
 
 
 @pytest.mark.parametrize("kind", ["gga", "mgga"])
@@ -106,7 +127,7 @@ def _first_shells(shells, n):
 
 
 def test_lists_keep_every_shell_that_matters():
-    mol = jaxqc.systems.water_cluster(5, basis="def2-svp")
+    mol = jaxqc.Molecule(systems.water_cluster(5), basis="def2-svp")
     points, weights = _cloud(mol, 4000)
     layout = build_layout(mol, points, weights, ordered=False)
     density = _matrices(mol, 1) / 2
@@ -133,7 +154,7 @@ def test_a_list_that_is_too_short_gives_nan():
 
 
 def test_fixed_point_potential_is_reproducible():
-    mol = jaxqc.systems.water_cluster(5, basis="def2-svp")
+    mol = jaxqc.Molecule(systems.water_cluster(5), basis="def2-svp")
     points, weights = _cloud(mol, 20000)
     layout = build_layout(mol, points, weights, ordered=False)
     c = jnp.asarray(np.random.default_rng(5).normal(size=(1, 4, layout.points.shape[0]))) * layout.weights
