@@ -12,10 +12,10 @@ _STEP = 16
 _STATIC = 512  # bytes of shared memory that the kernels declare themselves, and more
 
 
-def shared_limit(arch: int) -> tuple[int, int]:
-    """Bytes of shared memory that one block may have, and that two blocks on one multiprocessor may have each."""
+def shared_limit(arch: int, blocks: int = 1) -> int:
+    """Bytes of shared memory that each of so many blocks on one multiprocessor may have."""
     total = {80: 164, 87: 164, 90: 228, 100: 228, 103: 228}.get(arch, 100) * 1024
-    return total - 1024 - _STATIC, total // 2 - 1024 - _STATIC
+    return total // blocks - 1024 - _STATIC
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def density_classes(
     """Classes of the density kernel for `sets` densities at once."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
     for shape in shapes:
-        limit = shared_limit(arch)[shape.minb - 1]
+        limit = shared_limit(arch, shape.minb)
 
         def size(chunk, functions, shape=shape):
             values = chunk * (shape.p + 4) + shape.mw * shape.cw * sets * 8 * (shape.p // shape.mw + 2)
@@ -164,7 +164,7 @@ def potential_classes(
     """Classes of the potential kernel."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
     for (p, w, tpw, minb), ends in shapes:
-        limit = shared_limit(arch)[minb - 1]
+        limit = shared_limit(arch, minb)
 
         def size(n, p=p):
             return _potential_bytes(p, -(-n // 32), n, min(n, capacity))
@@ -188,10 +188,10 @@ def potential_classes(
             ROW=ROW_POTENTIAL, P=32, W=16, TPW=1, MINB=1, NC=ncomp, SLOTS=1, FIXED=int(fixed),
         )  # fmt: skip
         shells = min(most, capacity)
-        slots = max(2, (shared_limit(arch)[0] - _potential_bytes(32, 0, most, shells)) // (8 * 2 * 32 * 36))
+        slots = max(2, (shared_limit(arch) - _potential_bytes(32, 0, most, shells)) // (8 * 2 * 32 * 36))
         slots = min(slots, -(-most // 32))
         shared = _potential_bytes(32, slots, most, shells)
-        _fits(shared <= shared_limit(arch)[0], capacity)
+        _fits(shared <= shared_limit(arch), capacity)
         out.append(SizeClass(low, None, unit, "xc_potential", 512, shared, shells, most, slots))
     return tuple(out)
 
@@ -205,7 +205,7 @@ def gradient_class(arch: int, nao: int, capacity: int, lmax: int, cart: bool, nc
     most = _bounds(nao, capacity, lmax, cart)
     shells = min(most, capacity)
     for blocks in (_GRADIENT_BLOCKS, 1):
-        limit = shared_limit(arch)[blocks - 1]
+        limit = shared_limit(arch, blocks)
         fixed = 8 * _GRADIENT_WARPS * 8 * 34 + _tail(most, shells)
         chunk = _largest(lambda n, fixed=fixed: 8 * n * 36 + fixed, limit, max(most, 32))
         if chunk >= min(128, max(most, 32)):
