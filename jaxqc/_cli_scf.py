@@ -57,7 +57,9 @@ def _read(file):
 
 
 def _settings(options):
+    grid = {} if options.grid is None else {"grid": options.grid}
     return {
+        **grid,
         "restricted": options.restricted,
         "guess": options.guess,
         "max_cycles": options.max_cycles,
@@ -75,15 +77,18 @@ def _calculate(mol, settings, kernels, options, start):
     from jaxqc._cli_interrupt import compiled_program
     from jaxqc._cli_view import Iterations, make_console, print_header, print_summary
     from jaxqc._summary import summarise
-    from jaxqc.scf._check import choose_reference
+    from jaxqc.scf._check import check_options
+    from jaxqc.scf._method import kind_name
 
     # The JSON has standard output for itself where it is sent there.
     console = make_console(stderr=options.json == "-", quiet=options.quiet)
-    kind = choose_reference(mol, options.restricted).kind.upper()
+    checked = check_options(mol, options.xc, settings, report=True)
+    kind = kind_name(checked.reference, checked.method)
+    kind += f" {options.xc}" if options.xc else ""
     print_header(console, mol, "standard input" if options.file == "-" else options.file, kind, kernels)
     with Iterations(console, start) as iterations, compiled_program():
         callback = None if options.quiet else iterations.report
-        result = jaxqc.scf(mol, callback=callback, throw=False, **settings)
+        result = jaxqc.scf(mol, xc=options.xc, callback=callback, throw=False, **settings)
     converged = bool(result.converged)
     solved = time.perf_counter()
     gradient = None
@@ -111,8 +116,12 @@ def _calculate(mol, settings, kernels, options, start):
 
 
 def _advice(result, options):
+    from jaxqc.scf._view import misfit
+
     if not float(result.energy) == float(result.energy):
         return "The calculation met numbers that are not finite; check the geometry and the basis set."
+    if coarse := misfit(result):
+        return coarse
     return (
         f"The {result.kind} calculation did not converge within {int(result.cycles)} cycles. Try --max-cycles "
         f"{2 * max(options.max_cycles, 50)}, --second-order, --level-shift 0.3, --damping 0.3 or --guess core, or "

@@ -109,6 +109,9 @@ def print_summary(console: Console, result, summary: Summary, gradient) -> None:
     console.print(_verdict(result))
     console.print()
     console.print(_energies(summary))
+    if summary.xc is not None:
+        found = f"{summary.grid_points} grid points find {summary.grid_electrons:.6f} electrons"
+        console.print(f"  {found}\n", highlight=False)
     console.print(_orbitals(result, summary))
     console.print(_dipole(result.mol, summary))
     if result.reference.kind != "rhf":
@@ -139,6 +142,8 @@ def _energies(summary: Summary):
     table.add_row("nuclear repulsion", f"{summary.nuclear:.10f}")
     table.add_row("one-electron", f"{summary.one_electron:.10f}")
     table.add_row("two-electron", f"{summary.two_electron:.10f}")
+    if summary.xc is not None:
+        table.add_row("exchange-correlation", f"{summary.xc:.10f}")
     table.add_row("total energy", f"{summary.energy:.10f}", style="bold")
     return table
 

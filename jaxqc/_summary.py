@@ -24,6 +24,7 @@ class Summary:
 
     Attributes:
         energy, nuclear, one_electron, two_electron: Hartree.
+        xc: exchange-correlation energy, Hartree; grid_points and grid_electrons: of its grid. None for Hartree-Fock.
         dipole: (3,) e a0.
         charges, spin_populations: (natm,) Mulliken, e and electrons.
         spin_square: <S^2>, and `pure_spin_square` that of a pure spin state.
@@ -36,6 +37,9 @@ class Summary:
     nuclear: float
     one_electron: float
     two_electron: float
+    xc: float | None
+    grid_points: int | None
+    grid_electrons: float | None
     dipole: np.ndarray
     charges: np.ndarray
     spin_populations: np.ndarray
@@ -62,6 +66,9 @@ def summarise(result: Result) -> Summary:
         nuclear=float(result.energy_nuclear),
         one_electron=float(result.energy_one_electron),
         two_electron=float(result.energy_two_electron),
+        xc=None if result.energy_xc is None else float(result.energy_xc),
+        grid_points=None if result.method.xc is None else result.method.xc.template.size,
+        grid_electrons=None if result.grid_electrons is None else float(result.grid_electrons),
         dipole=dipole,
         charges=charges,
         spin_populations=spin_populations,

@@ -47,8 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_scf(commands):
     scf = commands.add_parser(
         "scf",
-        help="Hartree-Fock energy and gradient of a molecule",
-        description="Hartree-Fock energy, orbitals, dipole moment, charges and gradient of a molecule.",
+        help="Hartree-Fock or density-functional energy and gradient of a molecule",
+        description="Hartree-Fock or Kohn-Sham energy, orbitals, dipole moment, charges and gradient of a molecule.",
         epilog="Example: jaxqc scf examples/water.xyz --basis def2-svp --gradient --json water.json",
     )
     scf.add_argument("file", metavar="FILE", help="geometry: an XYZ file, or - to read it from standard input")
@@ -57,14 +57,17 @@ def _add_scf(commands):
     scf.add_argument("--spin", type=int, default=0, metavar="S", help="unpaired electrons, 2S (default 0)")
     scf.add_argument("--unit", choices=("angstrom", "bohr"), default="angstrom", help="unit of FILE (default angstrom)")
     scf.add_argument("--cart", action="store_true", help="Cartesian instead of spherical basis functions")
-    scf.add_argument("--xc", metavar="F", help="density functional (not available yet)")
+    scf.add_argument("--xc", metavar="F", help="functional, such as b3lyp or 'pbe,pbe' (default: none, Hartree-Fock)")
+    scf.add_argument(
+        "--grid", type=_grid, metavar="L", help="grid of the functional: level 0 to 9 or RADIAL,ANGULAR (default 3)"
+    )
     kind = scf.add_mutually_exclusive_group()
     kind.add_argument(
         "--restricted",
         dest="restricted",
         action="store_const",
         const=True,
-        help="RHF, or ROHF for open shells (default: RHF for spin 0, else UHF)",
+        help="RHF, or ROHF for open shells (default: RHF for spin 0, else UHF); likewise RKS, ROKS and UKS",
     )
     kind.add_argument("--unrestricted", dest="restricted", action="store_const", const=False, help="UHF")
 
@@ -82,6 +85,17 @@ def _add_scf(commands):
     output.add_argument("--gradient", action="store_true", help="also the nuclear gradient, Hartree/Bohr")
     output.add_argument("--json", metavar="OUT", help="write a QCSchema AtomicResult to this file (- for stdout)")
     output.add_argument("--quiet", action="store_true", help="print the total energy in Hartree and nothing else")
+
+
+def _grid(text):
+    """A level, or a pair of numbers of points."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a level such as 3 nor a pair such as 75,302")
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
 
 
 def _add_kernels(commands):

@@ -12,6 +12,7 @@ import jaxqc
 from jaxqc._summary import Summary, summarise
 from jaxqc.io import to_qcschema
 from jaxqc.scf import Result
+from jaxqc.scf._view import misfit
 
 
 def atomic_result(result: Result, gradient=None, *, keywords: Mapping | None = None, wall_time=None) -> dict:
@@ -48,13 +49,12 @@ def atomic_result(result: Result, gradient=None, *, keywords: Mapping | None = N
             del properties[name]  # nobody may take it for an energy
         error = {
             "error_type": "convergence_error",
-            "error_message": f"The {result.kind} calculation did not converge within {int(result.cycles)} cycles; "
-            f"the orbital gradient is {float(result.gradient_norm):.1e} Hartree.",
+            "error_message": _failure(result),
         }
     data = {
         **_head("energy" if gradient is None else "gradient", wall_time),
         "molecule": to_qcschema(result.mol),
-        "model": {"method": "hf", "basis": result.mol.basis},
+        "model": {"method": result.xc or "hf", "basis": result.mol.basis},
         "keywords": {"reference": result.reference.kind, **(keywords or {})},
         "properties": clean(properties),
         "success": converged,
@@ -111,6 +111,15 @@ def clean(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _failure(result):
+    if coarse := misfit(result):
+        return coarse
+    return (
+        f"The {result.kind} calculation did not converge within {int(result.cycles)} cycles; "
+        f"the orbital gradient is {float(result.gradient_norm):.1e} Hartree."
+    )
+
+
 def _head(driver, wall_time):
     provenance: dict[str, Any] = {"creator": "jaxqc", "version": jaxqc.__version__, "routine": "jaxqc.scf"}
     if wall_time is not None:
@@ -125,7 +134,7 @@ def _head(driver, wall_time):
 
 def _properties(result, summary: Summary):
     reference = result.reference
-    return {
+    properties = {
         "calcinfo_natom": result.mol.natm,
         "calcinfo_nbasis": reference.nao,
         "calcinfo_nmo": summary.nmo,
@@ -139,6 +148,9 @@ def _properties(result, summary: Summary):
         "scf_total_energy": summary.energy,
         "return_energy": summary.energy,
     }
+    if summary.xc is not None:
+        properties["scf_xc_energy"] = summary.xc
+    return properties
 
 
 def _extras(result, summary: Summary):
@@ -148,6 +160,11 @@ def _extras(result, summary: Summary):
         "gap": summary.gap,
         "levels": [vars(level) for level in summary.levels],
     }
+    if result.method.xc is not None:
+        extras["grid_points"] = summary.grid_points
+        extras["grid_electrons"] = summary.grid_electrons
+        extras["grid_partition"] = result.method.xc.partition
+        extras["epsilon"] = result.method.xc.epsilon
     if result.reference.kind != "rhf":
         extras["spin_square"] = summary.spin_square
         extras["mulliken_spin_populations"] = flat(summary.spin_populations)

@@ -32,10 +32,13 @@ def check_xc(mol, xc, values, given) -> tuple[KohnSham | None, tuple]:
             )
         return None, ()
     from jaxqc.scf._functional import bind, read
+    from jaxqc.scf._xc import measured_capacity
 
     template, partition = _scheme(mol, values["grid"])
     functional, parameters = bind(read(xc))
-    return KohnSham(functional, template, partition, float(values["epsilon"]), values["grid_response"]), parameters
+    epsilon = float(values["epsilon"])
+    capacity = measured_capacity(mol, template, partition, epsilon)
+    return KohnSham(functional, template, partition, epsilon, capacity, values["grid_response"]), parameters
 
 
 def check_switch(value):

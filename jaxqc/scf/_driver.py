@@ -17,10 +17,11 @@ from jaxqc.scf._errors import ConvergenceError
 from jaxqc.scf._fock import core_hamiltonian, electronic_energy, nuclear_energy
 from jaxqc.scf._guess import guess_density
 from jaxqc.scf._implicit import Converged, attach_energy, attach_orbitals, lagrangian_gradient
-from jaxqc.scf._method import Builder
+from jaxqc.scf._method import Builder, grid_fits
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._result import Result
 from jaxqc.scf._solver import Controls, Solution, resume, solve
+from jaxqc.scf._view import misfit
 
 _solve = quick_jit(solve, static_argnames=("reference", "settings"))
 _resume = quick_jit(resume, static_argnames=("reference", "settings"))
@@ -194,7 +195,7 @@ def _run(checked: Options, callback) -> Solution:
         # Outside of tracing the second-order program is compiled only if it is needed.
         settings = replace(settings, second_order="deferred")
     solution, state = _solve(arguments, guess, controls, reference=checked.reference, settings=settings)
-    if settings.second_order == "deferred" and _unfinished(solution, settings):
+    if settings.second_order == "deferred" and _unfinished(solution, checked.reference, settings):
         solution = _resume(arguments, state, controls, reference=checked.reference, settings=settings)
     if callback is not None and not traced(solution):
         jax.block_until_ready(solution.energy)
@@ -202,9 +203,10 @@ def _run(checked: Options, callback) -> Solution:
     return solution
 
 
-def _unfinished(solution, settings):
-    cycles = int(solution.cycles)
-    return not bool(solution.converged) and cycles < settings.max_cycles and bool(jnp.isfinite(solution.energy))
+def _unfinished(solution, reference, settings):
+    if bool(solution.converged) or not bool(grid_fits(reference, solution.electrons)):
+        return False
+    return int(solution.cycles) < settings.max_cycles and bool(jnp.isfinite(solution.energy))
 
 
 def _converged(solution, poison):
@@ -244,6 +246,8 @@ def _judge(result, checked, solution):
             "choose a smaller linear_dependence (1e-8 is the default).",
             result,
         )
+    if coarse := misfit(result):
+        raise ConvergenceError(coarse, result)
     if not bool(solution.sound) and float(result.gradient_norm) < checked.numbers["gradient_tolerance"]:
         raise ConvergenceError(
             f"{what} ended at {energy:.8f} Hartree in a stationary point that is not the ground state: a virtual "

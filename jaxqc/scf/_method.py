@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxqc.scf import _fock
 from jaxqc.scf._functional import BoundFunctional
+
+# Share of the electrons that a grid may lose or gain before results are refused.
+_GRID_ERROR = 0.01
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,7 @@ class KohnSham:
         template: the `GridTemplate` from which points and weights follow for given coordinates.
         partition: how space is divided among the atoms, "becke" or "ssf".
         epsilon: bound on what is left out of densities and potentials, Hartree.
+        capacity: most shells that a row of the grid can list; None for all.
         grid_response: whether points and weights move with the nuclei where energies are differentiated.
     """
 
@@ -28,6 +33,7 @@ class KohnSham:
     template: Any
     partition: str
     epsilon: float
+    capacity: int | None = None
     grid_response: bool = True
 
 
@@ -89,6 +95,12 @@ class MeanField(NamedTuple):
         """Electronic energy of the density to which this belongs, (); Hartree."""
         one, two = _fock.electronic_energy(hcore, density, self.two_electron)
         return one + two if self.energy_xc is None else one + two + self.energy_xc
+
+
+def grid_fits(reference, electrons):
+    """Whether a grid integrates the density to the number of electrons, within a hundredth; True without a grid."""
+    number = reference.nalpha + reference.nbeta
+    return True if electrons is None else jnp.abs(electrons - number) < _GRID_ERROR * number
 
 
 class Builder:

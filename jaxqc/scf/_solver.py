@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxqc import integrals
 from jaxqc.scf import _fock
 from jaxqc.scf._diis import DIISState, diis_extrapolate, diis_init, diis_push
-from jaxqc.scf._method import Builder, MeanField, Method
+from jaxqc.scf._method import Builder, MeanField, Method, grid_fits
 from jaxqc.scf._newton import newton_step
 from jaxqc.scf._reference import density_of
 from jaxqc.scf._report import report
@@ -405,6 +405,7 @@ def _finish(state, before, system, reference):
     """Dresses the final, settled state."""
     removed = jnp.sum(system.removed)
     enough = reference.nao - removed >= reference.nalpha
+    fits = grid_fits(reference, state.mean_field.electrons)
     return Solution(
         energy=state.energy,
         energy_nuclear=system.nuclear,
@@ -415,7 +416,7 @@ def _finish(state, before, system, reference):
         electrons=state.mean_field.electrons,
         overlap=system.overlap,
         hcore=system.hcore,
-        converged=state.candidate & state.full & state.sound & enough,
+        converged=state.candidate & state.full & state.sound & enough & fits,
         cycles=state.cycle,
         second_order_cycles=state.cycle - before,
         gradient_norm=state.gradient_norm,

@@ -6,6 +6,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from jaxqc.scf._method import grid_fits
+
 HARTREE_IN_EV = 27.21138505  # CODATA 2010, as in PySCF
 
 
@@ -17,6 +19,7 @@ def _rows(result):
         ("  nuclear repulsion", f"{float(result.energy_nuclear):.10f} Hartree"),
         ("  one-electron", f"{float(result.energy_one_electron):.10f} Hartree"),
         ("  two-electron", f"{float(result.energy_two_electron):.10f} Hartree"),
+        *_on_grid(result),
         ("electrons", f"{reference.nalpha} alpha, {reference.nbeta} beta"),
         ("basis functions", f"{reference.nao}" + _removed(result)),
         ("cycles", f"{int(result.cycles)}" + _second_order(result)),
@@ -36,6 +39,29 @@ def _rows(result):
     )
     rows.append(("Mulliken charges / e", charges + (" ..." if result.mol.natm > 12 else "")))
     return rows
+
+
+def _on_grid(result):
+    """Lines about the functional; none for Hartree-Fock."""
+    if result.method.xc is None:
+        return []
+    points, electrons = result.method.xc.template.size, float(result.grid_electrons)
+    return [
+        ("  exchange-correlation", f"{float(result.energy_xc):.10f} Hartree"),
+        ("grid", f"{points} points, which find {electrons:.6f} electrons"),
+    ]
+
+
+def misfit(result):
+    """A sentence if the grid does not hold the electrons, else an empty string."""
+    if bool(grid_fits(result.reference, result.grid_electrons)):
+        return ""
+    return (
+        f"The {result.kind} calculation of {result.mol!r} finds {float(result.grid_electrons):.4f} electrons on its "
+        f"grid of {result.method.xc.template.size} points, but there are "
+        f"{result.reference.nalpha + result.reference.nbeta}: the grid is far too coarse for this basis set. Choose a "
+        "finer one, for example level 3 (the default) or 5."
+    )
 
 
 def _rounded(values):
@@ -74,7 +100,8 @@ def _concrete(leaf):
 
 def _headline(result):
     mol = result.mol
-    return f"{result.kind} of {mol.formula}, {mol.basis}, charge {mol.charge}, spin {mol.spin}"
+    kind = result.kind if result.xc is None else f"{result.kind} {result.xc}"
+    return f"{kind} of {mol.formula}, {mol.basis}, charge {mol.charge}, spin {mol.spin}"
 
 
 _ALARM = "NOT CONVERGED: the numbers below are those of an unfinished calculation and must not be used."

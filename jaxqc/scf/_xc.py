@@ -4,8 +4,17 @@ Everything else, potential, its response and derivatives with respect to the mol
 functional, follows by differentiating it.
 """
 
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from jaxqc.scf._compile import outermost, quick_jit
 from jaxqc.xc import build_layout, xc_energy
 from jaxqc.xc._grid import place
+
+# Up to so many shells each row of the grid has room for all of them.
+_FEW = 160
 
 
 def energy_on_grid(mol, parameters, xc):
@@ -22,10 +31,33 @@ def energy_on_grid(mol, parameters, xc):
     """
     functional = xc.functional.apply(parameters)
     grid = place(xc.template, mol.coords, xc.partition, moving=xc.grid_response)
-    layout = build_layout(mol, grid.coords, grid.weights, epsilon=xc.epsilon)
+    layout = build_layout(mol, grid.coords, grid.weights, epsilon=xc.epsilon, capacity=xc.capacity)
 
     def energy(density):
         electrons, exc = xc_energy(mol, layout, functional, density)
         return exc, electrons
 
     return energy
+
+
+def measured_capacity(mol, template, partition, epsilon):
+    """How many shells the rows of a grid must have room for, with some to spare for other coordinates.
+
+    Returns:
+        One of few numbers, so that hardly any coordinates compile a program anew; None for all shells, where these are
+        few, or where the coordinates are traced.
+    """
+    mol = jax.lax.stop_gradient(mol)
+    if mol.nshell <= _FEW or not outermost(mol):
+        return None
+    longest = int(_longest(mol, template=template, partition=partition, epsilon=epsilon))
+    step = 64 if longest < 512 else 256
+    capacity = -(-int(1.15 * longest) // step) * step
+    return None if capacity >= mol.nshell else capacity
+
+
+@partial(quick_jit, static_argnames=("template", "partition", "epsilon"))
+def _longest(mol, *, template, partition, epsilon):
+    grid = place(template, mol.coords, partition)
+    layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon, capacity=32)
+    return jnp.maximum(layout.density.overflow, layout.potential.overflow)
