@@ -61,7 +61,7 @@ class ShardedLayout:
         return dataclasses.replace(self, layout=layout)
 
 
-def shard_layout(mol, layout: Layout, mesh: Mesh, *, axis: str | tuple[str, ...] | None = None) -> ShardedLayout:
+def shard_layout(mol, layout: Layout, mesh, *, axis: str | tuple[str, ...] | None = None) -> ShardedLayout:
     """Deals the rows of a layout to the devices of a mesh.
 
     Works inside `jit`, too. In a program of several processes each calls it with the same layout.
@@ -225,6 +225,19 @@ def _functions(lists: RowLists, sizes: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(there, sizes[jnp.where(there, lists.shell & _SHELL_MASK, 0)], 0.0), axis=1)
 
 
+def _order(functions: jax.Array, classes: int) -> jax.Array:
+    """`RowLists.order` of each device from the functions of its rows, `(parts, rows)`.
+
+    GPU lists carry after the rows how many rows have more than 8 k functions, for k = 0, 1, ... (`classes` numbers).
+    """
+    order = jnp.argsort(-functions, axis=1).astype(jnp.int32)
+    if not classes:
+        return order
+    keys = jnp.sort(jnp.minimum(jnp.ceil(functions / 8.0), classes - 1.0), axis=1)
+    upto = jax.vmap(lambda k: jnp.searchsorted(k, jnp.arange(float(classes)), side="right"))(keys)
+    return jnp.concatenate([order, (functions.shape[1] - upto).astype(jnp.int32)], axis=1)
+
+
 def _hands(units: int, parts: int) -> np.ndarray:
     """Which ranks each device gets, to and fro; shape `(parts, units / parts)`."""
     ranks = np.arange(units).reshape(-1, parts)
@@ -259,12 +272,12 @@ def _deal(layout: Layout, parts: int, sizes: tuple[int, ...]) -> tuple[Layout, j
 
     def lists_of(lists, f):
         mine = repeat(unit // lists.row)
-        f = jnp.where(mine, take(f), 0.0)
+        f = jnp.where(mine, take(f), 0.0).reshape(parts, -1)
         return RowLists(
             row=lists.row,
             capacity=lists.capacity,
             count=jnp.where(mine, take(lists.count), 0),
-            order=jnp.argsort(-f.reshape(parts, -1), axis=1).astype(jnp.int32).reshape(-1),
+            order=_order(f, lists.order.shape[0] - lists.count.shape[0]).reshape(-1),
             shell=take(lists.shell),
             bound=take(lists.bound),
             weight_max=jnp.where(mine, take(lists.weight_max), np.float32(0)),
