@@ -1,6 +1,7 @@
 """Molecular integration grids: points, weights, and how they follow the nuclei."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,10 +61,18 @@ class Grid:
     weights: jax.Array
     atom: jax.Array
     index: jax.Array
-    template: GridTemplate | None
-    partition: str | None
+    template: Any
+    partition: Any
 
-    def __init__(self, mol, level=3, *, partition="becke", prune="nwchem", radii="treutler"):
+    def __init__(
+        self,
+        mol,
+        level: Any = 3,
+        *,
+        partition: str = "becke",
+        prune: str | None = "nwchem",
+        radii: str | None = "treutler",
+    ):
         check_molecule(mol, "jaxqc.xc.Grid")
         check_choice(partition, PARTITIONS, "partition", _PARTITION_MEANING)
         template = grid_template(mol, level, prune, radii)
@@ -208,19 +217,16 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
 def _place(template, coords, partition, moving):
     if not moving:
         coords = jax.lax.stop_gradient(coords)
-    # From tables of the kinds of atoms, not of all atoms: constants of a compiled function should be small, and behind a
-    # barrier, so that the compiler does not work out at length what they lead to.
+    # From tables of the kinds of atoms, not of all atoms: constants of a compiled function should be small, and behind
+    # a barrier, so that the compiler does not work out at length what they lead to.
     n = template.size
-    starts = np.concatenate([[0], np.cumsum(template.counts)[:-1]])
-    constants = (
-        *template.tables,
-        template.size_radii,
-        template.counts.astype(np.int32),
-        (template.table_starts - starts).astype(np.int32),
-    )
-    offsets, local, radii, counts, shifts = jax.lax.optimization_barrier(tuple(map(jnp.asarray, constants)))
-    owner = jnp.repeat(jnp.arange(template.natm, dtype=jnp.int32), counts, total_repeat_length=n)
-    row = jnp.arange(n, dtype=jnp.int32) + shifts[owner]
+    ends = np.cumsum(template.counts)
+    shift = template.table_starts + template.counts - ends
+    constants = (*template.tables, template.size_radii, ends.astype(np.int32), shift.astype(np.int32))
+    offsets, local, radii, ends, shift = jax.lax.optimization_barrier(tuple(map(jnp.asarray, constants)))
+    index = jnp.arange(n, dtype=jnp.int32)
+    owner = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
+    row = index + shift[owner]
     fixed = offsets[row] + jax.lax.stop_gradient(coords)[owner]
     order = hilbert_order(fixed)
     owner, row = owner[order], row[order]

@@ -36,10 +36,10 @@ _ANGULAR = (
     (1202, 1202, 1202, 1202, 1202, 1202, 1202),
     (1454, 1454, 1454, 1454, 1454, 1454, 1454),
 )
-# Points of the Lebedev rules (V. I. Lebedev, D. N. Laikov, Doklady Mathematics 59, 477, 1999).
+# Points of the Lebedev rules on the sphere (V. I. Lebedev, D. N. Laikov, Doklady Mathematics 59, 477, 1999).
 # fmt: off
 LEBEDEV = (
-    1, 6, 14, 26, 38, 50, 74, 86, 110, 146, 170, 194, 230, 266, 302, 350, 434, 590, 770, 974, 1202, 1454, 1730, 2030,
+    6, 14, 26, 38, 50, 74, 86, 110, 146, 170, 194, 230, 266, 302, 350, 434, 590, 770, 974, 1202, 1454, 1730, 2030,
     2354, 2702, 3074, 3470, 3890, 4334, 4802, 5294, 5810,
 )
 # Radius parameter xi of Treutler and Ahlrichs, doi:10.1063/1.469408 (H to Kr); beyond as in Psi4 and PySCF.

@@ -2,6 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
+
+from jaxqc.xc._grid_primitive import compiled, define_primitive
 
 _BITS = 16
 
@@ -51,12 +54,27 @@ def hilbert_keys(cells: jax.Array, bits: int = _BITS) -> jax.Array:
     return jax.lax.fori_loop(0, bits, weave, jnp.zeros(c.shape, jnp.uint64))
 
 
-def hilbert_order(points: jax.Array) -> jax.Array:
-    """The permutation (n,) int32 of points (n, 3) into the order of a Hilbert curve through their bounding cube."""
-    points = jax.lax.stop_gradient(points)
+def reference_order(points: jax.Array) -> jax.Array:
+    """`hilbert_order` in plain JAX."""
     low = points.min(axis=0)
     extent = jnp.maximum((points.max(axis=0) - low).max(), 1e-300)
-    scaled = (points - low) * ((2.0**_BITS - 1) / extent)
-    keys = hilbert_keys(jnp.clip(scaled, 0.0, 2.0**_BITS - 1).astype(jnp.uint32))
+    most = 2.0**_BITS - 1
+    cells = jnp.minimum((points - low) * (most / extent), most).astype(jnp.uint32)
     index = jnp.arange(len(points), dtype=jnp.int32)
-    return jax.lax.sort((keys, index), num_keys=1)[1]
+    return jax.lax.sort((hilbert_keys(cells), index), num_keys=1)[1]
+
+
+def hilbert_order(points: jax.Array) -> jax.Array:
+    """The permutation (n,) int32 of points (n, 3) into the order of a Hilbert curve through their bounding cube.
+
+    Not differentiable: the order changes in jumps.
+    """
+    return _order.bind(jax.lax.stop_gradient(points))
+
+
+_order = define_primitive(
+    "jaxqc_grid_order",
+    cpu=lambda points: compiled("jaxqc_grid_order", jax.ShapeDtypeStruct(points.shape[:1], jnp.int32))(points),
+    elsewhere=reference_order,
+    shapes=lambda points: ShapedArray(points.shape[:1], jnp.int32),
+)

@@ -17,16 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
-from jaxqc.integrals._library import load, register
 from jaxqc.xc._grid_becke import PARTITIONS, reference_fractions
-
-_fractions = Primitive("jaxqc_grid_fractions")
-_rates = Primitive("jaxqc_grid_rates")
-_pullbacks = Primitive("jaxqc_grid_pullbacks")
-_pullbacks.multiple_results = True
+from jaxqc.xc._grid_primitive import compiled, define_primitive
 
 
 def partition_fractions(coords, points, owner, radii, *, partition: str) -> jax.Array:
@@ -49,14 +43,7 @@ _WORK = jax.ShapeDtypeStruct((), jnp.int64)
 
 
 def _ffi(name, results, partition):
-    register([name])
-    if not hasattr(load(), name):
-        raise ImportError(
-            f"The compiled library of jaxqc has no handler {name!r}: it was built from another version of jaxqc. "
-            "Reinstall jaxqc to build it again."
-        )
-    call = jax.ffi.ffi_call(name, results, vmap_method="sequential")
-    return functools.partial(call, scheme=np.int64(PARTITIONS.index(partition)))
+    return functools.partial(compiled(name, results), scheme=np.int64(PARTITIONS.index(partition)))
 
 
 def _struct(x):
@@ -91,46 +78,28 @@ def _pullbacks_reference(coords, points, owner, radii, cotangent, *, partition):
     return list(jax.vjp(_reference(owner, radii, partition), coords, points)[1](cotangent))
 
 
-@functools.lru_cache(maxsize=16)
-def _compiled(primitive, partition):
-    return jax.jit(functools.partial(primitive.bind, partition=partition))
-
-
-def _define(primitive, cpu, elsewhere, shapes):
-    many = primitive.multiple_results
-    primitive.def_impl(lambda *operands, partition: _compiled(primitive, partition)(*operands))
-    primitive.def_abstract_eval(lambda *operands, partition: shapes(*operands))
-    mlir.register_lowering(primitive, mlir.lower_fun(elsewhere, multiple_results=many))
-    mlir.register_lowering(primitive, mlir.lower_fun(cpu, multiple_results=many), platform="cpu")
-    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
-
-
-def _batch(primitive, operands, axes, *, partition):
-    """One call after the other: each is parallel by itself."""
-    mapped = [i for i, axis in enumerate(axes) if axis is not None]
-    moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
-
-    def one(arrays):
-        full = list(operands)
-        for i, array in zip(mapped, arrays, strict=True):
-            full[i] = array
-        return primitive.bind(*full, partition=partition)
-
-    out = jax.lax.map(one, moved)
-    return (out, [0] * len(out)) if primitive.multiple_results else (out, 0)
-
-
 def _vector(x: Any):
     return ShapedArray(x.shape, jnp.float64)
 
 
-_define(_fractions, _fractions_cpu, reference_fractions, lambda coords, points, owner, radii: _vector(owner))
-_define(_rates, _rates_cpu, _rates_reference, lambda coords, points, owner, *rest: _vector(owner))
-_define(
-    _pullbacks,
-    _pullbacks_cpu,
-    _pullbacks_reference,
-    lambda coords, points, *rest: [_vector(coords), _vector(points)],
+_fractions = define_primitive(
+    "jaxqc_grid_fractions",
+    cpu=_fractions_cpu,
+    elsewhere=reference_fractions,
+    shapes=lambda coords, points, owner, radii: _vector(owner),
+)
+_rates = define_primitive(
+    "jaxqc_grid_rates",
+    cpu=_rates_cpu,
+    elsewhere=_rates_reference,
+    shapes=lambda coords, points, owner, *rest: _vector(owner),
+)
+_pullbacks = define_primitive(
+    "jaxqc_grid_pullbacks",
+    cpu=_pullbacks_cpu,
+    elsewhere=_pullbacks_reference,
+    shapes=lambda coords, points, *rest: [_vector(coords), _vector(points)],
+    multiple_results=True,
 )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,7 @@ class GridTemplate:
         return np.sqrt(radii) if self.radii == "treutler" else radii
 
 
-def grid_template(mol, level=3, prune="nwchem", radii="treutler") -> GridTemplate:
+def grid_template(mol, level: Any = 3, prune: str | None = "nwchem", radii: str | None = "treutler") -> GridTemplate:
     """The template of a molecule's grid; see `Grid` for the arguments and the errors."""
     labels = mol.structure.labels
     check_choice(prune, PRUNINGS, "prune", "the scheme that thins out the angular points near a nucleus and far away")
