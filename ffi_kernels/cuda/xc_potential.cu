@@ -11,6 +11,11 @@
 
 #define LD (P + 4)
 constexpr int TILES = W * TPW;
+#if NC > 4
+#define WEIGHT(value, k) ((value) * tau_weight[(k) + t])
+#else
+#define WEIGHT(value, k) (value)
+#endif
 
 struct Tile {
   short b, c, slot_b, slot_c;
@@ -24,6 +29,9 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
   __shared__ int total, ntile, cursor_b, cursor_c;
   __shared__ float largest[W];
   __shared__ Tile tiles[TILES];
+#if NC > 4
+  __shared__ double tau_weight[P];
+#endif
   constexpr int NP = P / 32;
   const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
@@ -123,7 +131,7 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
         for (int i = tid; i < (n16 - functions) * P; i += W * 32) phi[(first + i / P) * LD + i % P] = zed[(first + i / P) * LD + i % P] = 0.0;
       }
       for (int chunk = 0; chunk < ROW / P; chunk++) {
-        double X[NP], Y[NP], Z[NP], c0[NP], bx[NP], by[NP], bz[NP], c4[NP];
+        double X[NP], Y[NP], Z[NP], c0[NP], bx[NP], by[NP], bz[NP];
 #pragma unroll
         for (int q = 0; q < NP; q++) {
           const int64 p = row_point + chunk * P + q * 32 + lane;
@@ -136,11 +144,14 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
             by[q] = coef[(2 % NC) * n + p];
             bz[q] = coef[(3 % NC) * n + p];
           }
-          if (NC > 4) c4[q] = 0.5 * coef[(4 % NC) * n + p];
         }
 #pragma unroll 1
-        for (int pass = 0; pass < (NC > 4 ? 4 : 1); pass++) {
+        for (int pass = 0; pass < (NC > 4 ? 3 : 1); pass++) {
           if (chunk || pass) __syncthreads();
+#if NC > 4
+          // Derivatives, x and y in the second pass, z in the third, meet themselves with the weight of tau.
+          if (pass < 2 && tid < P) tau_weight[tid] = pass ? 0.5 * coef[4 * n + row_point + chunk * P + tid] : 1.0;
+#endif
           for (int s = warp; s < ns; s += W) {
             const ShellEntry e = entries[s];
             const int size = shell_size(e.l), b0 = e.offset >> 5, b1 = (e.offset + size - 1) >> 5;
@@ -182,12 +193,11 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
                 angular_directional(e.l, x[q], y[q], z[q], R[q] * bx[q], R[q] * by[q], R[q] * bz[q],
                                     [&](int m, double v, double w) { store(m, v * R[q], fma(v, h, w)); });
               } else {
-                const double along = R1[q] * (pass == 1 ? x[q] : pass == 2 ? y[q] : z[q]);
-                angular_directional(e.l, x[q], y[q], z[q], pass == 1 ? R[q] : 0.0, pass == 2 ? R[q] : 0.0, pass == 3 ? R[q] : 0.0,
-                                    [&](int m, double v, double w) {
-                                      const double slope = fma(v, along, w);
-                                      store(m, slope, c4[q] * slope);
-                                    });
+                const double ax = pass == 1 ? R1[q] * x[q] : R1[q] * z[q], ay = R1[q] * y[q];
+                const bool first = pass == 1;
+                angular_gradients(e.l, x[q], y[q], z[q], [&](int m, double v, double vx, double vy, double vz) {
+                  store(m, fma(v, ax, R[q] * (first ? vx : vz)), fma(v, ay, R[q] * vy));
+                });
               }
             }
           }
@@ -196,8 +206,8 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
           for (int u = 0; u < TPW; u++) {
             if (mine[u].b < 0) continue;
             const bool second_b = mine[u].b * 32 + 16 < n16, second_c = mine[u].c * 32 + 16 < n16;
-            const int products = pass > 0 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
-            const double *A = phi + (mine[u].slot_b * 32 + g) * LD + t, *B = zed + (mine[u].slot_c * 32 + g) * LD + t;
+            const int products = pass > 1 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
+            const double *A = phi + (mine[u].slot_b * 32 + g) * LD + t, *B = (pass ? phi : zed) + (mine[u].slot_c * 32 + g) * LD + t;
             for (int product = 0; product < products; product++) {
               if (second_b && second_c) {
 #pragma unroll 2
@@ -211,7 +221,7 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
 #pragma unroll
                   for (int i = 0; i < 2; i++) {
                     const double* at = A + 16 * i * LD + k;
-                    const double a[4] = {at[0], at[8 * LD], at[4], at[8 * LD + 4]};
+                    const double a[4] = {WEIGHT(at[0], k), WEIGHT(at[8 * LD], k), WEIGHT(at[4], k + 4), WEIGHT(at[8 * LD + 4], k + 4)};
 #pragma unroll
                     for (int j = 0; j < 4; j++) mma(acc[u][i][j], a, b[j][0], b[j][1]);
                   }
@@ -230,7 +240,7 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
                   for (int i = 0; i < 2; i++) {
                     if (i == 0 || second_b) {
                       const double* at = A + 16 * i * LD + k;
-                      const double a[4] = {at[0], at[8 * LD], at[4], at[8 * LD + 4]};
+                      const double a[4] = {WEIGHT(at[0], k), WEIGHT(at[8 * LD], k), WEIGHT(at[4], k + 4), WEIGHT(at[8 * LD + 4], k + 4)};
 #pragma unroll
                       for (int j = 0; j < 4; j++) {
                         if (j < 2 || second_c) mma(acc[u][i][j], a, b[j][0], b[j][1]);
@@ -240,7 +250,7 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
                 }
               }
               A = zed + (mine[u].slot_b * 32 + g) * LD + t;
-              B = phi + (mine[u].slot_c * 32 + g) * LD + t;
+              B = (pass ? zed : phi) + (mine[u].slot_c * 32 + g) * LD + t;
             }
           }
         }

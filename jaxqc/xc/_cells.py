@@ -176,6 +176,12 @@ def _row_lists(shells, points, weights, cart, row, epsilon, capacity) -> RowList
     longest = int(lists.overflow)
     if longest > lists.capacity:
         lists = _build(shells, points, weights, cart, row, epsilon, _round_up(longest))
+    elif _cuda_rules.on_gpu() and _round_up(longest) < lists.capacity:
+        # Shorter descriptions leave more of the GPU's shared memory to orbital values.
+        capacity = _round_up(longest)
+        lists = dataclasses.replace(
+            lists, capacity=capacity, shell=lists.shell[:, :capacity], bound=lists.bound[:, :capacity]
+        )
     return lists
 
 

@@ -87,22 +87,30 @@ class DensityShape:
     chunked: bool = False
 
 
-# Measured on an H200: experiments/xc_gpu_benchmark.py --shapes.
-DENSITY_SHAPES = (
-    DensityShape(64, 2, 4, 2, 2, (96, None)),
-    DensityShape(64, 2, 8, 2, 1, (224, None)),
-    DensityShape(64, 2, 8, 2, 1, chunked=True),
-)
+# Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP (ms a class): warps that hold all points of a row load D
+# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
+DENSITY_SHAPES = {
+    1: (
+        DensityShape(64, 1, 8, 2, 2, (96, None)),
+        DensityShape(64, 2, 4, 2, 2, (None,)),
+        DensityShape(64, 1, 8, 2, 2, chunked=True),
+    ),
+    2: (
+        DensityShape(64, 2, 4, 2, 2, (96, None)),
+        DensityShape(64, 2, 8, 2, 1, (224, None)),
+        DensityShape(64, 2, 8, 2, 1, chunked=True),
+    ),
+}
 
 
 @functools.lru_cache(maxsize=256)
 def density_classes(
     arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, sets: int,
-    shapes: tuple[DensityShape, ...] = DENSITY_SHAPES,
+    shapes: tuple[DensityShape, ...] | None = None,
 ) -> tuple[SizeClass, ...]:  # fmt: skip
     """Classes of the density kernel for `sets` densities at once."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    for shape in shapes:
+    for shape in shapes or DENSITY_SHAPES[sets]:
         limit = shared_limit(arch, shape.minb)
 
         def size(chunk, functions, shape=shape):
@@ -147,8 +155,8 @@ def _fits(fits: bool, capacity: int) -> None:
 
 # (points, warps, tiles a warp, blocks a multiprocessor) and the lengths at which they end.
 POTENTIAL_SHAPES = (
-    ((32, 8, 1, 2), (96, 160)),
-    ((64, 8, 2, 1), (192,)),
+    ((32, 8, 1, 2), (96,)),
+    ((64, 8, 2, 1), (144, 192)),
     ((32, 16, 1, 1), (256, None)),
 )
 
