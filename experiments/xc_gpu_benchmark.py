@@ -1,9 +1,9 @@
 """Times one exchange-correlation step on an NVIDIA GPU, stage by stage, and checks it.
 
-    python experiments/xc_gpu_benchmark.py water.xyz:def2-svp chain.xyz:def2-tzvp [--xc b3lyp] [--level 5] [--density DIR]
+    python experiments/xc_gpu_benchmark.py water.xyz:def2-svp chain.xyz:def2-tzvp [--xc b3lyp] [--level 5]
 
-Densities are idempotent, from PySCF's Hueckel guess, or read from DIR/NAME.npz (array C of occupied orbitals), where NAME is
-given as NAME=FILE:BASIS.
+Densities are idempotent, from PySCF's Hueckel guess, or, with --density DIR, read from DIR/NAME.npz (array C of
+occupied orbitals), where NAME is given as NAME=FILE:BASIS.
 """
 
 import argparse
@@ -59,12 +59,19 @@ def run(name, file, basis, options):
     density = jnp.asarray(2.0 * c @ c.T)
     begin = time.perf_counter()
     grid = jax.block_until_ready(Grid(mol, level=options.level, partition=options.partition))
-    row = {"name": name, "natm": mol.natm, "nao": mol.nao, "points": int(grid.coords.shape[0]), "grid_s": time.perf_counter() - begin}
+    row = {
+        "name": name,
+        "natm": mol.natm,
+        "nao": mol.nao,
+        "points": int(grid.coords.shape[0]),
+        "grid_s": time.perf_counter() - begin,
+    }
     layout = build_layout(mol, grid.coords, grid.weights, epsilon=options.epsilon)
     row["capacity"] = [layout.density.capacity, layout.potential.capacity]
     row["shells"] = [float(jnp.mean(x.count)) for x in (layout.density, layout.potential)]
     row["functions_first"] = [
-        np.asarray(x.order[x.count.shape[0] :])[[0, 12, 20, 24, 28, 32, 44, 52, 72, 80]].tolist() for x in (layout.density, layout.potential)
+        np.asarray(x.order[x.count.shape[0] :])[[0, 12, 20, 24, 28, 32, 44, 52, 72, 80]].tolist()
+        for x in (layout.density, layout.potential)
     ]
     capacities = {"density": layout.density.capacity, "potential": layout.potential.capacity}
 

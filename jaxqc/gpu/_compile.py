@@ -15,7 +15,8 @@ from jaxqc.gpu import _cache
 from jaxqc.gpu._nvrtc import nvrtc
 
 _RESOURCES = re.compile(
-    r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
+    r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
+    r"(?P<stores>\d+) bytes spill stores, "
     r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers",
     re.DOTALL,
 )
@@ -36,7 +37,7 @@ def _source(name: str) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: a source file, the names of its kernels, macros, headers by name, further generated headers."""
+    """One translation unit: a source file, its kernels, macros, headers by name, and generated headers."""
 
     file: str
     kernels: tuple[str, ...]
@@ -102,6 +103,8 @@ def build(units: Sequence[Unit], arch: int) -> list[Built]:
     **Raises:** `CompilationError` with the compiler's log; `ImportError` without NVRTC.
     """
     nvrtc()
-    workers = max(1, min(len(units), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    workers = max(
+        1, min(len(units), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    )
     with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="jaxqc-nvrtc") as pool:
         return list(pool.map(lambda unit: _build_one(unit, arch), units))

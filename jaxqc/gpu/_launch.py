@@ -54,7 +54,7 @@ def float64(value: float) -> Argument:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: `grid` blocks (0: as many as the device holds at once) of `block` threads, with bytes of shared memory."""
+    """One launch: `grid` blocks (0: as many as the device holds at once) of `block` threads; `shared` is in bytes."""
 
     unit: Unit
     kernel: str
@@ -130,7 +130,9 @@ def load(units: Sequence[Unit]) -> None:
                 built.key.encode(), built.cubin, names, array, len(ordinals), message, _MESSAGE
             )
             if failed:
-                raise RuntimeError(f"The compiled kernels of {unit.name} could not be loaded: {message.value.decode()}.")
+                raise RuntimeError(
+                    f"The compiled kernels of {unit.name} could not be loaded: {message.value.decode()}."
+                )
             _loaded.add(unit)
 
 
@@ -161,5 +163,7 @@ def call(
         flat += [number for argument in step.arguments for number in argument]
     kernels = ";".join(f"{key_of(step.unit, arch)}/{step.kernel}" for step in steps)
     run: Any = jax.ffi.ffi_call(target, tuple(results), vmap_method="sequential")
-    out = run(*operands, kernels=kernels, steps=np.asarray(flat, np.int64), zeroed=np.asarray(list(zeroed) or [-1], np.int64))
+    out = run(
+        *operands, kernels=kernels, steps=np.asarray(flat, np.int64), zeroed=np.asarray(list(zeroed) or [-1], np.int64)
+    )
     return list(out)

@@ -22,7 +22,7 @@ def _wheel_folders() -> Iterator[Path]:
 
 
 def candidates() -> Iterator[str]:
-    """Names to try, best first: the library that JAXQC_NVRTC_LIBRARY names, those of the wheels, those of the system."""
+    """Names to try, best first: what JAXQC_NVRTC_LIBRARY names, the libraries of wheels, those of the system."""
     override = os.environ.get("JAXQC_NVRTC_LIBRARY")
     if override:
         yield override
@@ -112,8 +112,8 @@ def nvrtc() -> Nvrtc:
         except (OSError, AttributeError) as error:
             tried.append(f"{name}: {error}")
     raise ImportError(
-        "NVRTC, which compiles the CUDA kernels of jaxqc, was not found. It comes with the CUDA version of JAX: install "
-        "jax[cuda13], or name the file libnvrtc.so in the environment variable JAXQC_NVRTC_LIBRARY. Tried "
+        "NVRTC, which compiles the CUDA kernels of jaxqc, was not found. It comes with the CUDA version of JAX: "
+        "install jax[cuda13], or name the file libnvrtc.so in the environment variable JAXQC_NVRTC_LIBRARY. Tried "
         + ("; ".join(tried) or "nothing")
         + "."
     )

@@ -1,8 +1,8 @@
 r"""Rows, densities and potentials on an NVIDIA GPU: what the CPU handlers do, with kernels compiled at run time.
 
-A layout has two sets of row lists, rows of 64 points for densities and of 256 for potentials. Beside `RowLists`' documented
-content, `order` carries, after the rows, how many rows have more than 8 k functions for k = 0 ... 1023: so each size class
-finds its rows on the device, and no call waits for the host.
+A layout has two sets of row lists, rows of 64 points for densities and of 256 for potentials. Beside the documented
+content of `RowLists`, `order` carries, after the rows, how many rows have more than 8 k functions for k = 0 ... 1023: so
+each size class finds its rows on the device, and no call waits for the host.
 """
 
 import functools
@@ -19,11 +19,13 @@ from jaxqc.xc import _cuda_units as units
 from jaxqc.xc._cells import RowLists
 
 _FIRST = 1024  # entries of `order` after the rows
-_ENVELOPE = 1e-10  # shells whose values and slopes stay below this on a row are never listed (unless epsilon is smaller)
+_ENVELOPE = (
+    1e-10  # shells whose values and slopes stay below this on a row are never listed (unless epsilon is smaller)
+)
 _MARGIN = 16.0  # a list keeps what a density matrix with elements up to this can see; kernels read the actual maximum
 _UNIT = 2.0**-44  # of the fixed-point sums of the deterministic potential
-# How much the gradient of an orbital counts in its bound, against its value. The energy sees gradients through sigma, with a factor
-# well below that of the density. On an H200 a step of tamoxifen in def2-TZVP takes 10 % longer with 1 than with 0.25.
+# How much the gradient of an orbital counts in its bound, against its value. The energy sees gradients through sigma, with
+# a factor well below that of the density. On an H200 tamoxifen in def2-TZVP takes 10 % longer with 1 than with 0.25.
 GRADIENT_SHARE = 0.5
 
 
@@ -51,11 +53,14 @@ def _meta(ls: tuple[int, ...], nprims: tuple[int, ...], cart: bool) -> np.ndarra
 
 
 def basis(shells: ShellList, cart: bool) -> tuple[jax.Array, jax.Array]:
-    """Records of the shells, (nshell, 4), and their primitives by rising exponent, (nprim, 2), as the kernels read them."""
+    """Records of the shells, (nshell, 4), and their primitives by rising exponent, (nprim, 2)."""
     unit = units.rows_unit(max(shells.ls), cart)
     arguments = (*map(operand, range(4)), int32(shells.nshell), result(0), result(1))
     step = Step(unit, "xc_basis", 64, arguments, grid=-(-shells.nshell // 64))
-    shapes = [jax.ShapeDtypeStruct((shells.nshell, 4), np.float64), jax.ShapeDtypeStruct((len(shells.exponents), 2), np.float64)]
+    shapes = [
+        jax.ShapeDtypeStruct((shells.nshell, 4), np.float64),
+        jax.ShapeDtypeStruct((len(shells.exponents), 2), np.float64),
+    ]
     meta = jnp.asarray(_meta(shells.ls, shells.nprims, cart))
     records, prims = call("jaxqc_xc_basis", [step], shapes, shells.centers, shells.exponents, shells.coefficients, meta)
     return records, prims
@@ -129,8 +134,24 @@ def _sort_step(shells: ShellList, cart: bool, functions, index: int, nrow: int) 
     return Step(units.rows_unit(max(shells.ls), cart), "xc_order", 1024, arguments, grid=1, shared=4 * 32 * 1024)
 
 
-def _inverse(epsilon: float) -> float:
-    return 1.0 / epsilon if epsilon > 0 else 1e300
+def _scalars(c: units.SizeClass, n: int, nset: int | None, lists: RowLists, nao: int, epsilon: float):
+    """The numbers that the kernels take after their arrays."""
+    sets = () if nset is None else (int32(nset),)
+    high = -1 if c.high is None else c.high
+    rest = (lists.count.shape[0], lists.capacity, nao, c.low, high, c.max_shells, c.max_functions, c.slots)
+    return (int64(n), *sets, *map(int32, rest), float64(1.0 / epsilon if epsilon > 0 else 1e300))
+
+
+def _arrays(shells: ShellList, cart: bool, points: jax.Array, lists: RowLists) -> list[jax.Array]:
+    """The arrays that the kernels take first: operands 0 ... 8."""
+    records, prims = basis(shells, cart)
+    order = _ordered(shells, cart, lists)
+    return [records, prims, points, lists.count, order, lists.shell, lists.bound, lists.weight_max, lists.overflow]
+
+
+# Operands of `_arrays`, with and without the largest weights.
+_WITH_WEIGHTS = tuple(map(operand, range(9)))
+_WITHOUT_WEIGHTS = (*_WITH_WEIGHTS[:7], _WITH_WEIGHTS[8])
 
 
 def density(
@@ -138,28 +159,20 @@ def density(
 ) -> jax.Array:
     """R: symmetric matrices (nset, nao, nao) to (nset, ncomp, n) at points (n, 3) in whole rows."""
     nset, nao = matrices.shape[:2]
-    n, nrow = points.shape[0], lists.count.shape[0]
+    n = points.shape[0]
     shape = jax.ShapeDtypeStruct((nset, ncomp, n), np.float64)
     if n == 0 or nset == 0:
         return jnp.zeros(shape.shape)
-    records, prims = basis(shells, cart)
-    largest = jnp.max(jnp.abs(matrices))
     steps = []
     for start in range(0, nset, 2):
         sets = min(2, nset - start)
         classes = units.density_classes(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, sets)
+        buffers = (operand(9, 8 * start * nao * nao), operand(10), result(0, 8 * start * ncomp * n))
         for c in classes:
-            arguments = (
-                *map(operand, range(9)), operand(9, 8 * start * nao * nao), operand(10), result(0, 8 * start * ncomp * n),
-                int64(n), int32(nrow), int32(lists.capacity), int32(nao), int32(c.low), int32(-1 if c.high is None else c.high),
-                int32(c.max_shells), int32(c.max_functions), int32(c.slots), float64(_inverse(epsilon)),
-            )  # fmt: skip
+            arguments = (*_WITH_WEIGHTS, *buffers, *_scalars(c, n, None, lists, nao, epsilon))
             steps.append(Step(c.unit, c.kernel, c.block, arguments, shared=c.shared))
-    (out,) = call(
-        "jaxqc_xc_density", steps, [shape],
-        records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.weight_max, lists.overflow,
-        matrices, largest, zeroed=(0,),
-    )  # fmt: skip
+    arrays = _arrays(shells, cart, points, lists)
+    (out,) = call("jaxqc_xc_density", steps, [shape], *arrays, matrices, jnp.max(jnp.abs(matrices)), zeroed=(0,))
     return out
 
 
@@ -174,27 +187,17 @@ def potential(
 ) -> jax.Array:
     """The transpose of R: coefficients (nset, ncomp, n) to symmetric matrices (nset, nao, nao)."""
     nset, ncomp, n = coefficient.shape
-    nao, nrow = nao_of(shells, cart), lists.count.shape[0]
+    nao = nao_of(shells, cart)
     if n == 0 or nset == 0:
         return jnp.zeros((nset, nao, nao))
-    records, prims = basis(shells, cart)
-    classes = units.potential_classes(
-        architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, deterministic
-    )
+    classes = units.potential_classes(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, deterministic)
     steps = []
     for c in classes:
-        arguments = (
-            *map(operand, range(9)), result(0),
-            int64(n), int32(nrow), int32(lists.capacity), int32(nao), int32(c.low), int32(-1 if c.high is None else c.high),
-            int32(c.max_shells), int32(c.max_functions), int32(c.slots), float64(_inverse(epsilon)),
-        )  # fmt: skip
+        arguments = (*_WITHOUT_WEIGHTS, operand(9), result(0), *_scalars(c, n, None, lists, nao, epsilon))
         steps.append(Step(c.unit, c.kernel, c.block, arguments, grid_y=nset, shared=c.shared))
     shape = jax.ShapeDtypeStruct((nset, nao, nao), np.int64 if deterministic else np.float64)
-    (half,) = call(
-        "jaxqc_xc_potential", steps, [shape],
-        records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.overflow, coefficient,
-        zeroed=(0,),
-    )  # fmt: skip
+    arrays = _arrays(shells, cart, points, lists)
+    (half,) = call("jaxqc_xc_potential", steps, [shape], *arrays, coefficient, zeroed=(0,))
     if deterministic:
         half = half + jnp.swapaxes(half, 1, 2)
         return jnp.where(jnp.abs(half) < 2**61, half.astype(np.float64) * _UNIT, jnp.nan)
@@ -212,20 +215,14 @@ def gradient(
 ) -> list[jax.Array]:
     """Derivatives of <c, R D> with respect to the centres, (nshell, 3), and to the points, (n, 3)."""
     nset, ncomp, n = coefficient.shape
-    nrow = lists.count.shape[0]
+    nao = matrices.shape[1]
     if n == 0 or nset == 0:
         return [jnp.zeros((shells.nshell, 3)), jnp.zeros((n, 3))]
-    records, prims = basis(shells, cart)
-    c = units.gradient_class(architecture(), matrices.shape[1], lists.capacity, max(shells.ls), cart, ncomp)
-    arguments = (
-        *map(operand, range(11)), result(0), result(1),
-        int64(n), int32(nset), int32(nrow), int32(lists.capacity), int32(matrices.shape[1]), int32(c.low), int32(-1),
-        int32(c.max_shells), int32(c.max_functions), int32(c.slots), float64(_inverse(epsilon)),
-    )  # fmt: skip
+    c = units.gradient_class(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp)
+    buffers = (*map(operand, (9, 10, 11)), result(0), result(1))
+    arguments = (*_WITHOUT_WEIGHTS, *buffers, *_scalars(c, n, nset, lists, nao, epsilon))
     step = Step(c.unit, c.kernel, c.block, arguments, shared=c.shared)
     shapes = [jax.ShapeDtypeStruct((shells.nshell, 3), np.float64), jax.ShapeDtypeStruct((n, 3), np.float64)]
-    return call(
-        "jaxqc_xc_gradient", [step], shapes,
-        records, prims, points, lists.count, _ordered(shells, cart, lists), lists.shell, lists.bound, lists.overflow,
-        matrices, jnp.max(jnp.abs(matrices)), coefficient, zeroed=(0, 1),
-    )  # fmt: skip
+    arrays = _arrays(shells, cart, points, lists)
+    largest = jnp.max(jnp.abs(matrices))
+    return call("jaxqc_xc_gradient", [step], shapes, *arrays, matrices, largest, coefficient, zeroed=(0, 1))

@@ -94,7 +94,9 @@ def header(lmax: int, cart: bool) -> str:
         lines = [f"S[0] = {_sum(list(zip(f[l], v, strict=True)))};"]
         if order > 0:
             for k in range(3):
-                lines.append(f"S[{k + 1}] = {_sum([(_derivative(p, k), name) for p, name in zip(f[l], v, strict=True)])};")
+                lines.append(
+                    f"S[{k + 1}] = {_sum([(_derivative(p, k), name) for p, name in zip(f[l], v, strict=True)])};"
+                )
         if order > 1:
             for n, (i, j) in enumerate(_PAIRS):
                 terms = [(_derivative(_derivative(p, i), j), name) for p, name in zip(f[l], v, strict=True)]

@@ -73,7 +73,7 @@ def _bounds(nao: int, capacity: int, lmax: int, cart: bool) -> int:
 
 @dataclass(frozen=True)
 class DensityShape:
-    """Points a block, warps over points and over slabs, steps of D held ahead, blocks a multiprocessor, where classes end.
+    """Points a block, warps over points and slabs, steps of D held ahead, blocks a multiprocessor, ends of classes.
 
     None among the ends: as far as shared memory goes. `chunked`: the last class, for lists of any length.
     """
@@ -87,8 +87,8 @@ class DensityShape:
     chunked: bool = False
 
 
-# Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP (ms a class): warps that hold all points of a row load D
-# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
+# Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP: warps that hold all points of a row load D once;
+# beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
 DENSITY_SHAPES = {
     1: (
         DensityShape(64, 1, 8, 2, 2, (96, None)),
@@ -102,6 +102,13 @@ DENSITY_SHAPES = {
     ),
 }
 
+# For GPUs with less shared memory, and for very long lists, whose description takes much of it.
+_SMALL_SHAPES = (
+    DensityShape(64, 1, 8, 2, 1, chunked=True),
+    DensityShape(32, 1, 8, 2, 2, chunked=True),
+    DensityShape(32, 1, 8, 2, 1, chunked=True),
+)
+
 
 @functools.lru_cache(maxsize=256)
 def density_classes(
@@ -110,7 +117,9 @@ def density_classes(
 ) -> tuple[SizeClass, ...]:  # fmt: skip
     """Classes of the density kernel for `sets` densities at once."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    for shape in shapes or DENSITY_SHAPES[sets]:
+    for shape in (*(shapes or DENSITY_SHAPES[sets]), *_SMALL_SHAPES):
+        if low >= most:
+            break
         limit = shared_limit(arch, shape.minb)
 
         def size(chunk, functions, shape=shape):
@@ -126,12 +135,14 @@ def density_classes(
         block = 32 * shape.mw * shape.cw
         # The sums of the warps go where the orbital values were.
         least = -(-shape.cw * sets * min(ncomp, 4) * shape.p // (shape.p + 4) // _STEP) * _STEP
-        if shape.chunked and low < most:
-            chunk = _largest(lambda n, size=size: size(n, most), limit, most)
-            _fits(chunk >= max(least, 64) or chunk == most >= least, capacity)
-            shared = size(chunk, most)
-            out.append(SizeClass(low, None, unit(), "xc_density", block, shared, min(most, capacity), most, chunk))
-            break
+        if shape.chunked:
+            chunk = _largest(lambda n, size=size: size(n, most), limit, max(most, least))
+            if chunk >= max(least, min(most, 64)):
+                shared, below, low = size(chunk, most), low, most
+                out.append(
+                    SizeClass(below, None, unit(), "xc_density", block, shared, min(most, capacity), most, chunk)
+                )
+            continue
         fit = _largest(lambda n, size=size: size(n, n), limit, most)
         for end in shape.ends:
             high = min(fit, most if end is None else end)
@@ -142,6 +153,7 @@ def density_classes(
             shared = size(chunk, chunk)
             out.append(SizeClass(low, last, unit(), "xc_density", block, shared, min(chunk, capacity), chunk, chunk))
             low = high
+    _fits(low >= most, capacity)
     return tuple(out)
 
 
