@@ -16,6 +16,9 @@ constexpr int kRowsPerJob = 8;  // consecutive rows read the same part of the de
 constexpr int kSlots = 32;
 constexpr double kSlotBytes = 4e8;
 
+// Densities that one pass over the rows serves: orbital values are shared, memory is bounded.
+constexpr int kSets = 8;
+
 int slot_count(double bytes, int jobs) {
   return std::min(std::max(jobs, 1), std::clamp(static_cast<int>(kSlotBytes / std::max(bytes, 1.0)), 4, kSlots));
 }
@@ -83,6 +86,45 @@ void for_rows(const Runner& run, int nrow, int slots, const Body& body) {
   });
 }
 
+// Calls body(first) for groups of densities, with `d` set to each group.
+template <class Body>
+void for_sets(XcDensity& d, int nao, int64_t n, const Body& body) {
+  const XcDensity all = d;
+  for (int first = 0; first < all.nset; first += kSets) {
+    d.nset = std::min(kSets, all.nset - first);
+    if (all.matrix != nullptr) {
+      d.matrix = all.matrix + static_cast<size_t>(first) * nao * nao;
+      d.largest = largest_element(d.matrix, static_cast<size_t>(d.nset) * nao * nao);
+    }
+    if (all.coefficient != nullptr) d.coefficient = all.coefficient + static_cast<int64_t>(first) * all.ncomp * n;
+    body(first);
+  }
+}
+
+// out = Y + Y^T of the sum Y of all slots.
+void add_slots(const Runner& run, std::vector<Doubles>& slots, int nset, int nao, int ld, double* out) {
+  constexpr int block = 32;
+  const int blocks = (nao + block - 1) / block;
+  const size_t size = static_cast<size_t>(nao + 1) * ld;
+  run(nset * blocks, [&](int job, int) {
+    const int set = job / blocks, i0 = job % blocks * block, i1 = std::min(nao, i0 + block);
+    double* y = slots[0].data() + set * size;
+    for (size_t s = 1; s < slots.size(); ++s) {
+      const double* from = slots[s].data() + set * size;
+      for (size_t k = static_cast<size_t>(i0) * ld; k < static_cast<size_t>(i1) * ld; ++k) y[k] += from[k];
+    }
+  });
+  run(nset * blocks, [&](int job, int) {
+    const int set = job / blocks, i0 = job % blocks * block, i1 = std::min(nao, i0 + block);
+    const double* y = slots[0].data() + set * size;
+    double* v = out + static_cast<size_t>(set) * nao * nao;
+    for (int j0 = 0; j0 < nao; j0 += block)
+      for (int i = i0; i < i1; ++i)
+        for (int j = j0; j < std::min(nao, j0 + block); ++j)
+          v[static_cast<size_t>(i) * nao + j] = y[static_cast<size_t>(i) * ld + j] + y[static_cast<size_t>(j) * ld + i];
+  });
+}
+
 ffi::Error density_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Span<const int32_t> nprims, bool cart, int64_t row, int64_t ncomp, double epsilon,
                            Doubles64 centers, Doubles64 exponents, Doubles64 coefficients, Doubles64 points, Doubles64, ffi::Buffer<ffi::S32> count,
                            ffi::Buffer<ffi::S32>, ffi::Buffer<ffi::S32> shell, ffi::Buffer<ffi::F32> bound, ffi::Buffer<ffi::F32> weight_max,
@@ -97,9 +139,10 @@ ffi::Error density_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ff
     d.nset = static_cast<int>(features->dimensions()[0]);
     check_matrix(matrix.dimensions(), d.nset, basis.nao);
     d.matrix = matrix.typed_data();
-    d.largest = largest_element(d.matrix, matrix.element_count());
-    for_rows(pool_runner(pool), rows.nrow, 0,
-             [&](int r, int, Workspace& work) { xc_kernels().density(basis, rows, d, r, features->typed_data(), work); });
+    for_sets(d, basis.nao, rows.n, [&](int first) {
+      double* out = features->typed_data() + static_cast<int64_t>(first) * ncomp * rows.n;
+      for_rows(pool_runner(pool), rows.nrow, 0, [&](int r, int, Workspace& work) { xc_kernels().density(basis, rows, d, r, out, work); });
+    });
   });
 }
 
@@ -120,29 +163,12 @@ ffi::Error potential_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, 
     const int nao = basis.nao, ld = (nao + 1 + kLanes - 1) / kLanes * kLanes;
     const size_t size = static_cast<size_t>(nao + 1) * ld;
     const Runner run = pool_runner(pool);
-    std::vector<Doubles> slots(slot_count(8.0 * static_cast<double>(size) * d.nset, (rows.nrow + kRowsPerJob - 1) / kRowsPerJob));
-    run(static_cast<int>(slots.size()), [&](int s, int) { slots[s].assign(size * d.nset, 0.0); });
-    for_rows(run, rows.nrow, static_cast<int>(slots.size()),
-             [&](int r, int slot, Workspace& work) { xc_kernels().potential(basis, rows, d, r, slots[slot].data(), ld, work); });
-    constexpr int block = 32;
-    const int blocks = (nao + block - 1) / block;
-    double* out = matrix->typed_data();
-    run(d.nset * blocks, [&](int job, int) {
-      const int set = job / blocks, i0 = job % blocks * block, i1 = std::min(nao, i0 + block);
-      double* y = slots[0].data() + set * size;
-      for (size_t s = 1; s < slots.size(); ++s) {
-        const double* from = slots[s].data() + set * size;
-        for (size_t k = static_cast<size_t>(i0) * ld; k < static_cast<size_t>(i1) * ld; ++k) y[k] += from[k];
-      }
-    });
-    run(d.nset * blocks, [&](int job, int) {
-      const int set = job / blocks, i0 = job % blocks * block, i1 = std::min(nao, i0 + block);
-      const double* y = slots[0].data() + set * size;
-      double* v = out + static_cast<size_t>(set) * nao * nao;
-      for (int j0 = 0; j0 < nao; j0 += block)
-        for (int i = i0; i < i1; ++i)
-          for (int j = j0; j < std::min(nao, j0 + block); ++j)
-            v[static_cast<size_t>(i) * nao + j] = y[static_cast<size_t>(i) * ld + j] + y[static_cast<size_t>(j) * ld + i];
+    std::vector<Doubles> slots(slot_count(8.0 * static_cast<double>(size) * std::min(d.nset, kSets), (rows.nrow + kRowsPerJob - 1) / kRowsPerJob));
+    for_sets(d, nao, rows.n, [&](int first) {
+      run(static_cast<int>(slots.size()), [&](int s, int) { slots[s].assign(size * d.nset, 0.0); });
+      for_rows(run, rows.nrow, static_cast<int>(slots.size()),
+               [&](int r, int slot, Workspace& work) { xc_kernels().potential(basis, rows, d, r, slots[slot].data(), ld, work); });
+      add_slots(run, slots, d.nset, nao, ld, matrix->typed_data() + static_cast<size_t>(first) * nao * nao);
     });
   });
 }
