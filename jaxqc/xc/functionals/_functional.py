@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import jax
 import jax.numpy as jnp
 
 from jaxqc.xc._features_type import KINDS, Features
@@ -30,7 +31,7 @@ class Functional:
     source: str = "jaxqc"
     function: Callable | None = field(default=None, repr=False)
 
-    def energy_density(self, features: Features):
+    def energy_density(self, features: Features) -> jax.Array:
         """Energy per volume f(rho, sigma, tau) = rho eps, (n,) Hartree / Bohr^3, at the n points of `features`.
 
         Finite with finite derivatives everywhere, also where densities, gradients or tau vanish. Raises an
@@ -38,14 +39,17 @@ class Functional:
         """
         if self.function is not None:
             return self.function(features)
-        if not self.parts:
-            return jnp.zeros_like(features.rho[0])
         own = [(factor, COMPONENTS[i]) for factor, i in self.parts if i in COMPONENTS]
-        total = sum(factor * libxc_energy(i, features) for factor, i in self.parts if i not in COMPONENTS)
-        if not own:
-            return total
-        p = point(features, max((kind for _, (kind, _) in own), key=KINDS.index))
-        return jnp.where(p.active, sum(factor * component(p) for factor, (_, component) in own), 0.0) + total
+        total = jnp.zeros_like(features.rho[0])
+        if own:
+            p = point(features, max((kind for _, (kind, _) in own), key=KINDS.index))
+            for factor, (_, component) in own:
+                total = total + factor * component(p)
+            total = jnp.where(p.active, total, 0.0)
+        for factor, identifier in self.parts:
+            if identifier not in COMPONENTS:
+                total = total + factor * libxc_energy(identifier, features)
+        return total
 
     def __post_init__(self):
         assert self.kind in KINDS

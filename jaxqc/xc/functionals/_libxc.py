@@ -46,8 +46,8 @@ def describe(identifier):
         )
     if library.nlc_coeff(identifier):
         raise NotImplementedError(
-            f"The functional {identifier!r} contains the non-local correlation VV10, which jaxqc does not have; without "
-            f"it the energy would be wrong. Choose a functional without it, such as 'wb97x', 'cam-b3lyp' or 'r2scan'."
+            f"The functional {identifier!r} contains the non-local correlation VV10, which jaxqc does not have; "
+            f"without it the energy would be wrong. Choose a functional without it, such as 'wb97x' or 'r2scan'."
         )
     if library.needs_laplacian(identifier):
         raise NotImplementedError(

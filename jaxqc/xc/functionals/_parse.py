@@ -11,14 +11,14 @@ from jaxqc.xc.functionals._registry import COMPONENT_EXCHANGE, COMPONENTS, COMPO
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _TERM = re.compile(
-    rf"(?P<sign>[+-]?)(?:(?P<factor>{_NUMBER})\*)?(?P<name>[a-z]\w*(?:-\w+)*|\d+(?![\w.*]))"
+    rf"(?P<sign>[+-]?)(?:(?P<factor>{_NUMBER})\*)?(?P<name>[a-z]\w*(?:-(?!{_NUMBER}\*[a-z])\w+)*|\d+(?![\w.*]))"
     rf"(?:\((?P<arguments>[^()]*)\))?(?:\*(?P<after>{_NUMBER}))?"
 )
 _DISPERSION = re.compile(
     r"-(d|d2|d3|d3bj|d3zero|d3bjm|d3zerom|d3op|d3\(\w+\)|d4s?|xdm|mbd|ts|nl|gd3|gd3bj|3c)(?![\w(])"
 )
 _DOUBLE_HYBRID = re.compile(
-    r"(b2|mpw2|b2k|b2t|b2gp|b2nc)g?p?plyp|pwpb95|xyg3|xygjos|.*dsd.*|.*qidh|pbe0dh|pbe02|wb97x2.*|wb97m\(?2\)?|ptpss|mc3bb|lrcxyg.*|scs.*"
+    r"(b2|mpw2|b2k|b2t|b2gp|b2nc)p?lyp|pwpb95|xyg3|xygjos|.*dsd.*|.*qidh|pbe0dh|pbe02|wb97x2.*|wb97m\(?2\)?|ptpss"
 )
 
 
@@ -28,8 +28,8 @@ def parse(text):
     found = _DISPERSION.search(clean)
     if found:
         raise NotImplementedError(
-            f"The functional {text!r} asks for the dispersion correction {found.group()[1:].upper()!r}, which jaxqc does "
-            f"not include. Leave the suffix out to compute without dispersion, and add its energy from another program."
+            f"The functional {text!r} asks for the dispersion correction {found.group()[1:].upper()!r}, which jaxqc "
+            f"does not include. Leave the suffix out to compute without dispersion, or add that energy yourself."
         )
     if not clean.strip(",+-"):
         raise ValueError(f"The functional is empty ({text!r}); give a name such as 'pbe' or 'b3lyp'.")
@@ -60,8 +60,8 @@ def _add_side(side, section, text, scale, exchange, parts):
         match = _TERM.match(side, position)
         if not match or (position and not match["sign"]):
             raise ValueError(
-                f"The functional {text!r} cannot be read from {side[position:]!r} on. Write terms as factor*name joined "
-                f"by + or -, with one comma between exchange and correlation, as in '0.25*HF + 0.75*PBE, PBE'."
+                f"The functional {text!r} cannot be read from {side[position:]!r} on. Write terms as factor*name "
+                f"joined by + or -, with one comma between exchange and correlation, as in '0.25*HF + 0.75*PBE, PBE'."
             )
         factor = scale * (-1.0 if match["sign"] == "-" else 1.0)
         factor *= float(match["factor"] or 1.0) * float(match["after"] or 1.0)
@@ -99,13 +99,13 @@ def _add_term(name, arguments, section, factor, text, exchange, parts):
         for c, omega in exact:
             exchange[omega] = exchange.get(omega, 0.0) + factor * c
         return
+    if _DOUBLE_HYBRID.fullmatch(key(name if arguments is None else f"{name}({arguments})")):
+        raise NotImplementedError(
+            f"The functional {name!r} in {text!r} is a double hybrid: it needs MP2 correlation energy, which jaxqc "
+            f"does not have. Choose a hybrid such as 'b3lyp', 'wb97x' or 'm06-2x'."
+        )
     if arguments is not None:
         raise ValueError(f"In the functional {text!r}, {name!r} takes no arguments in parentheses.")
-    if _DOUBLE_HYBRID.fullmatch(key(name)):
-        raise NotImplementedError(
-            f"The functional {name!r} in {text!r} is a double hybrid: it needs MP2 correlation energy, which jaxqc does "
-            f"not have. Choose a hybrid such as 'b3lyp', 'wb97x' or 'm06-2x'."
-        )
     try:
         found = _lookup(name, section)
     except KeyError:

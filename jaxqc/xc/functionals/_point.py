@@ -1,9 +1,9 @@
 """The one sanitiser that stands before every functional: what a functional reads is always in its domain.
 
-Every quantity is moved to the nearest point at which all formulas and their derivatives are finite, and derivatives are
-taken there (a straight-through clamp): below the floors the potential is that at the floor, as in libxc, and not zero, so
-that the empty spin channel of a hydrogen atom keeps its potential, and tau that rounding puts below its bound (any density
-of one orbital lies on it) gives the same derivative from both sides.
+Every quantity is moved to the nearest point at which all formulas and their derivatives are finite, and derivatives
+are taken there (a straight-through clamp): below the floors the potential is that at the floor, as in libxc, and not
+zero, so that the empty spin channel of a hydrogen atom keeps its potential, and tau that rounding puts below its bound
+(any density of one orbital lies on it) gives the same derivative from both sides.
 """
 
 import math
@@ -16,7 +16,7 @@ from jax import lax
 RHO_FLOOR = 1e-15  # Bohr^-3, per spin, and of the total density below which the energy is 0
 SIGMA_FLOOR = 1e-40
 TAU_FLOOR = 1e-20
-# |grad rho|^2 <= SIGMA_BOUND rho^(8/3). A tail exp(-2 kappa r) has 4 kappa^2 rho^(-2/3) there: 1e11 at the floor of rho.
+# |grad rho|^2 <= SIGMA_BOUND rho^(8/3). A tail exp(-2 kappa r) has 4 kappa^2 rho^(-2/3): 1e11 at the floor.
 SIGMA_BOUND = 1e16
 RS = (3 / (4 * math.pi)) ** (1 / 3)
 
@@ -46,8 +46,8 @@ def clamp(value, low=None, high=None):
 class Point:
     """Densities in the domain of every functional; each entry of a pair belongs to one spin.
 
-    rho: (rho_a, rho_b). n: their sum. sigma: (sigma_aa, sigma_bb). sigma_total: |grad n|^2. sigma_ab. tau: (tau_a, tau_b).
-    Entries above the kind are None.
+    rho: (rho_a, rho_b). n: their sum. active: where n is not taken as 0. sigma: (sigma_aa, sigma_bb). sigma_ab.
+    sigma_total: |grad n|^2. tau: (tau_a, tau_b). Entries above the kind are None.
     """
 
     rho: tuple

@@ -56,8 +56,8 @@ def functional(xc, *, exchange=None, kind=None):
     named = isinstance(xc, (Functional, str))
     if named and (exchange is not None or kind is not None):
         raise ValueError(
-            f"exchange and kind describe a user's function; xc is {xc if isinstance(xc, str) else xc.name!r}, which has "
-            f"its own. Leave them out, or write the exact exchange into the name, as in '0.25*HF + 0.75*PBE, PBE'."
+            f"exchange and kind describe a user's function; xc is {xc if isinstance(xc, str) else xc.name!r}, which "
+            f"has its own. Leave them out, or write the exact exchange into the name, as in '0.25*HF + 0.75*PBE, PBE'."
         )
     if isinstance(xc, Functional):
         return xc
@@ -65,8 +65,8 @@ def functional(xc, *, exchange=None, kind=None):
         return _named(xc)
     if not callable(xc):
         raise TypeError(
-            f"xc is {xc!r} of type {type(xc).__name__}; it must be a name such as 'b3lyp', or a function of the features "
-            f"that returns the energy per volume, shape (n,)."
+            f"xc is {xc!r} of type {type(xc).__name__}; it must be a name such as 'b3lyp', or a function of the "
+            f"features that returns the energy per volume, shape (n,)."
         )
     name = getattr(xc, "__name__", type(xc).__name__)
     return Functional(name, kind_of(xc, kind), _pairs(exchange), (), "user", xc)

@@ -32,8 +32,8 @@ def kind_of(function, kind=None):
         if not hasattr(out, "shape") or out.shape != (_POINTS,) or not jnp.issubdtype(out.dtype, jnp.floating):
             got = f"{out.dtype} of shape {out.shape}" if hasattr(out, "shape") else f"a {type(out).__name__}"
             raise ValueError(
-                f"The functional {name!r} must return one real energy per volume for each of n grid points, shape (n,); "
-                f"for n = {_POINTS} points it returned {got}. Sum over spins, and do not sum over points."
+                f"The functional {name!r} must return one real energy per volume for each of n grid points, shape "
+                f"(n,); for n = {_POINTS} points it returned {got}. Sum over spins, and do not sum over points."
             )
         return candidate
     raise AssertionError

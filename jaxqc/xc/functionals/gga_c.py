@@ -5,6 +5,7 @@ from functools import partial
 
 import jax.numpy as jnp
 
+from jaxqc.xc.functionals._point import clamp
 from jaxqc.xc.functionals.lda import pw_epsilon, pz_epsilon
 
 BETA = 0.06672455060314922
@@ -12,9 +13,9 @@ GAMMA = (1 - math.log(2)) / math.pi**2
 _T2 = (math.pi / 3) ** (1 / 3) / 16  # t^2 = _T2 sigma / (phi^2 n^(7/3))
 
 
-def phi(p):
-    """((1 + zeta)^(2/3) + (1 - zeta)^(2/3)) / 2."""
-    up, down = p.opposite
+def phi(p, floor=0.0):
+    """((1 + zeta)^(2/3) + (1 - zeta)^(2/3)) / 2, each density at least `floor`."""
+    up, down = (2 * clamp(r, floor) / p.n for r in p.rho)
     return (jnp.square(jnp.cbrt(up)) + jnp.square(jnp.cbrt(down))) / 2
 
 
@@ -36,7 +37,8 @@ def t_squared(p, ph):
 
 def pbe(p, beta=BETA):
     """n (eps_PW92 + H(rs, zeta, t)). doi:10.1103/PhysRevLett.77.3865; PBEsol has beta = 0.046."""
-    epsilon, ph = pw_epsilon(p), phi(p)
+    # d phi / d rho_b is infinite at full polarisation; libxc's floor, hence its potential for the empty spin, is 1e-12.
+    epsilon, ph = pw_epsilon(p), phi(p, 1e-12)
     return p.n * pbe_epsilon(epsilon, ph**3, t_squared(p, ph), beta)
 
 

@@ -66,7 +66,10 @@ def b88(p):
 
 
 def pw91(p):
-    """F = (1 + s a asinh(b s) + (c + d e^(-100 s^2)) s^2) / (1 + s a asinh(b s) + f s^4). doi:10.1103/PhysRevB.46.6671."""
+    """F = (1 + s a asinh(b s) + (c + d e^(-100 s^2)) s^2) / (1 + s a asinh(b s) + f s^4).
+
+    doi:10.1103/PhysRevB.46.6671.
+    """
     a, b, c, d, f = 0.19645, 7.7956, 0.2743, -0.1508, 0.004
 
     def enhancement(x):

@@ -65,7 +65,7 @@ def vwn_rpa(p):
     return p.n * (para + (ferro - para) * f_zeta(p))
 
 
-# (A, alpha1, beta1..beta4) of Perdew and Wang 1992, doi:10.1103/PhysRevB.45.13244, for unpolarised, polarised, -stiffness.
+# (A, alpha1, beta1..beta4) of Perdew and Wang 1992, doi:10.1103/PhysRevB.45.13244: unpolarised, polarised, -stiffness.
 PW_TAIL = (
     (0.21370, 7.5957, 3.5876, 1.6382, 0.49294),
     (0.20548, 14.1189, 6.1977, 3.3662, 0.62517),

@@ -50,7 +50,10 @@ def exchange(p, a, d):
 
 
 def correlation(p, same, opposite, d_same, d_opposite):
-    """e_ab (g_ab + h_ab) + sum_s e_ss (g_ss + h_ss) D_s, g = sum_i c_i u^i, u = gamma x^2/(1 + gamma x^2), D = 1 - tau_W/tau."""
+    """e_ab (g_ab + h_ab) + sum_s e_ss (g_ss + h_ss) D_s.
+
+    g = sum_i c_i u^i, u = gamma x^2 / (1 + gamma x^2); D = 1 - tau_W / tau; h as in VSXC.
+    """
     parallel, mixed = stoll(p)
     total, x_sum, z_sum = 0.0, 0.0, 0.0
     for r, sigma, tau, e in zip(p.rho, p.sigma, p.tau, parallel, strict=True):

@@ -1,6 +1,7 @@
 """SCAN (doi:10.1103/PhysRevLett.115.036402) and r2SCAN (doi:10.1021/acs.jpclett.0c02405).
 
-Both mix two limits by the iso-orbital indicator alpha = (tau - tau_W) / tau_unif: 0 for one orbital, 1 for the uniform gas.
+Both mix two limits by the iso-orbital indicator alpha = (tau - tau_W) / tau_unif, which is 0 for one orbital and 1 for
+the uniform gas.
 """
 
 import math
@@ -62,7 +63,10 @@ def _exchange(p, enhancement):
 
 
 def scan_x(p):
-    """F = [h1 + f(alpha) (1.174 - h1)] (1 - e^(-a1 s^(-1/2))), h1 = 1 + k1 x / (k1 + x). doi:10.1103/PhysRevLett.115.036402."""
+    """F = [h1 + f(alpha) (1.174 - h1)] (1 - e^(-a1 s^(-1/2))), h1 = 1 + k1 x / (k1 + x).
+
+    doi:10.1103/PhysRevLett.115.036402.
+    """
 
     def enhancement(s2, tau, weizsaecker, uniform):
         alpha = clamp((tau - weizsaecker) / uniform, 0.0)

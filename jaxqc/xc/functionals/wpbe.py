@@ -1,8 +1,8 @@
 """Short-range PBE exchange from its hole, as HSE and LC-wPBE use it.
 
-The exchange hole J(s, y) of Ernzerhof and Perdew, doi:10.1063/1.476928, times erfc(w y), w = omega/k_F, integrated over
-the distance y (doi:10.1063/1.1564060, doi:10.1063/1.2204597): F = -(8/9) int y J(s, y) erfc(w y) dy. In the term that has
-no closed integral, erfc(x) is e^(-b x^2) (1 + sum_i a_i x^i).
+The exchange hole J(s, y) of Ernzerhof and Perdew, doi:10.1063/1.476928, times erfc(w y), w = omega/k_F, integrated
+over the distance y (doi:10.1063/1.1564060, doi:10.1063/1.2204597): F = -(8/9) int y J(s, y) erfc(w y) dy. In the term
+that has no closed integral, erfc(x) is e^(-b x^2) (1 + sum_i a_i x^i).
 """
 
 import math
@@ -31,7 +31,7 @@ _LEVELS = 26
 
 
 def _scaled_s2(s2):
-    """s^2 of the s that keeps the hole's sum rule at large s: s - ln(1 + e^(s - s_max)) from 1 on. doi:10.1063/1.3185673."""
+    """s^2 of the s that keeps the hole's sum rule: s - ln(1 + e^(s - s_max)) from 1 on. doi:10.1063/1.3185673."""
     far, near = s2 > 225.0, s2 < 1.0
     s = jnp.sqrt(jnp.where(far | near, 4.0, s2))
     bent = s - jnp.log1p(jnp.exp(s - _S_MAX))
@@ -61,8 +61,8 @@ def _moments(x, count):
     """(j_1, ..., j_count), j_i = x^(i/2) e^x Gamma(1 - i/2, x), for an even count.
 
     int y^(i-1) e^(-q y^2) / (1 + k y^2) dy = Gamma(i/2) j_i / (2 q^(i/2)), x = q/k. From (i/2) j_(i+2) = x (1 - j_i):
-    upwards from the exponential integral and erfc where x is small, downwards from continued fractions where x is large;
-    the other direction loses all digits. The derivative is (i/2) (j_i - j_(i+2)) / x.
+    upwards from the exponential integral and erfc where x is small, downwards from continued fractions where it is
+    large; the other direction loses all digits. The derivative is (i/2) (j_i - j_(i+2)) / x.
     """
     small = x < 3.0
     # Upwards.
@@ -77,14 +77,14 @@ def _moments(x, count):
         up.append(t * (1 - up[-2]) * (2 / i))
     # Downwards.
     t = jnp.where(small, 3.0, x)
-    a = jnp.array([[count / 2 - 0.5], [count / 2]])
+    top = (count / 2 - 0.5, count / 2)
 
-    def level(i, tail):
+    def level(i, tails):
         n = (_LEVELS - i).astype(jnp.float64)
-        return n * (n - 1 + a) / (t + 2 * n + a - tail)
+        return tuple(n * (n - 1 + a) / (t + 2 * n + a - tail) for a, tail in zip(top, tails, strict=True))
 
-    tail = lax.fori_loop(0, _LEVELS, level, jnp.zeros((2, *t.shape)))
-    down = list(t / (t + a - tail))
+    tails = lax.fori_loop(0, _LEVELS, level, (jnp.zeros_like(t), jnp.zeros_like(t)))
+    down = [t / (t + a - tail) for a, tail in zip(top, tails, strict=True)]
     for i in range(count - 2, 0, -1):
         down.insert(0, 1 - i / (2 * t) * down[1])
     return tuple(jnp.where(small, u, d) for u, d in zip(up, down, strict=True))
@@ -120,7 +120,7 @@ def short_range(s2, w):
     s2 = _scaled_s2(clamp(s2, 1e-18))  # the logarithms of s of the full range need not be taken at 0
     sh, c, e = _hole(s2)
     p = _D + sh
-    # m_k = int y^(2k+1) e^(-p y^2) erfc(w y) dy by u = 1/(p + w^2), v = w sqrt(u), with 1 - v = p u/(1 + v) divided out.
+    # m_k = int y^(2k+1) e^(-p y^2) erfc(w y) dy by u = 1/(p + w^2), v = w sqrt(u), free of 1 - v = p u/(1 + v).
     u = 1 / (p + w * w)
     v = w * jnp.sqrt(u)
     r = u / (1 + v)
@@ -136,4 +136,3 @@ def wpbe(p, omega):
         w = omega / (_KF * cbrt) if omega else 0.0
         total = total - AX * pow43(r) * short_range(S2 * x2(r, sigma), w)
     return total
-
