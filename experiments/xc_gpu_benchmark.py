@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxqc
-from jaxqc.xc import Grid, build_layout, density_features, functional
+from jaxqc.xc import Grid, build_layout, density_features, functional, xc_energy
 from jaxqc.xc._density import potential_matrix
+from jaxqc.xc._grid import place
 from jaxqc.xc._potential import _compiled
 
 
@@ -49,6 +50,21 @@ def orbitals(mol, path):
     c = coefficients[:, np.argsort(energies)[: mol.nelec // 2]]
     w, u = np.linalg.eigh(c.T @ mole.intor("int1e_ovlp") @ c)
     return c @ (u / np.sqrt(w)) @ u.T
+
+
+def gradient(mol, grid, density, xc, options):
+    """Time of the derivative of the energy with respect to the nuclei, through orbitals, points and weights."""
+    full = place(grid.template, mol.coords, options.partition)
+    layout = build_layout(mol, full.coords, full.weights, epsilon=options.epsilon)
+
+    def energy(coords, layout, density):
+        moved = place(grid.template, coords, options.partition)
+        return xc_energy(mol.with_coords(coords), layout.moved(moved.coords, moved.weights), xc, density)[1]
+
+    derivative = jax.jit(jax.grad(energy))
+    force = derivative(mol.coords, layout, density)
+    assert float(jnp.max(jnp.abs(jnp.sum(force, axis=0)))) < 1e-6, "the net force is not zero"
+    return 1e3 * seconds(derivative, mol.coords, layout, density, repeat=3)[0]
 
 
 def run(name, file, basis, options):
@@ -90,20 +106,22 @@ def run(name, file, basis, options):
         few = build_layout(mol, jnp.asarray(data["pts"]), jnp.ones(len(data["pts"])), epsilon=0.0, ordered=False)
         got = few.to_grid(density_features(mol, few, density[None], "mgga"))[0]
         row["error"] = np.abs(np.asarray(got) - data["ref"]).max(1).tolist()
-    rho = jax.jit(lambda d: density_features(mol, layout, d, "gga"))
-    t, first, _ = seconds(rho, density[None])
+    rho = jax.jit(lambda layout, d: density_features(mol, layout, d, "gga"))
+    t, first, _ = seconds(rho, layout, density[None])
     row["rho_ms"], row["rho_first_s"] = 1e3 * t, first
-    features = rho(density[None])
+    features = rho(layout, density[None])
     row["nelec"], row["electrons"] = float(jnp.vdot(features[0, 0], layout.weights)), mol.nelec
     cotangent = features * layout.weights
-    pot = jax.jit(lambda c: potential_matrix(mol, layout, c))
-    row["v_ms"] = 1e3 * seconds(pot, cotangent)[0]
-    lhs, rhs = jnp.vdot(pot(cotangent)[0], density), jnp.vdot(cotangent, features)
+    pot = jax.jit(lambda layout, c: potential_matrix(mol, layout, c))
+    row["v_ms"] = 1e3 * seconds(pot, layout, cotangent)[0]
+    lhs, rhs = jnp.vdot(pot(layout, cotangent)[0], density), jnp.vdot(cotangent, features)
     row["adjoint"] = float(abs(lhs / rhs - 1.0))
     step = _compiled(xc)
     t, first, host = seconds(step, mol, layout, density)
     row["step_ms"], row["step_first_s"], row["host_ms"] = 1e3 * t, first, 1e3 * host
     row["exc"] = float(step(mol, layout, density)[1])
+    if options.gradient:
+        row["gradient_ms"] = gradient(mol, grid, density, xc, options)
     if options.more:
         half = jnp.stack([density, density]) / 2
         row["uks_step_ms"] = 1e3 * seconds(step, mol, layout, half)[0]
@@ -126,6 +144,7 @@ def main():
     parser.add_argument("--epsilon", type=float, default=1e-12)
     parser.add_argument("--partition", default="becke")
     parser.add_argument("--density")
+    parser.add_argument("--gradient", action="store_true", help="with grid response")
     parser.add_argument("--more", action="store_true", help="unrestricted, meta-GGA and screening errors")
     options = parser.parse_args()
     for system in options.systems:

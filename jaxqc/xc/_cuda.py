@@ -1,8 +1,8 @@
 r"""Rows, densities and potentials on an NVIDIA GPU: what the CPU handlers do, with kernels compiled at run time.
 
 A layout has two sets of row lists, rows of 64 points for densities and of 256 for potentials. Beside the documented
-content of `RowLists`, `order` carries, after the rows, how many rows have more than 8 k functions for k = 0 ... 1023: so
-each size class finds its rows on the device, and no call waits for the host.
+content of `RowLists`, `order` carries, after the rows, how many rows have more than 8 k functions for k = 0 ... 1023:
+so each size class finds its rows on the device, and no call waits for the host.
 """
 
 import functools
@@ -24,8 +24,8 @@ _ENVELOPE = (
 )
 _MARGIN = 16.0  # a list keeps what a density matrix with elements up to this can see; kernels read the actual maximum
 _UNIT = 2.0**-44  # of the fixed-point sums of the deterministic potential
-# How much the gradient of an orbital counts in its bound, against its value. The energy sees gradients through sigma, with
-# a factor well below that of the density. On an H200 tamoxifen in def2-TZVP takes 10 % longer with 1 than with 0.25.
+# How much the gradient of an orbital counts in its bound, against its value. The energy sees gradients through sigma,
+# with a factor well below that of the density. On an H200 tamoxifen in def2-TZVP takes 10 % longer with 1 than with 0.25.
 GRADIENT_SHARE = 0.5
 
 

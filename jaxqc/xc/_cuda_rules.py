@@ -1,6 +1,7 @@
 """How the primitives of exchange and correlation reach their GPU kernels; imports those only where a GPU computes."""
 
 import functools
+import importlib
 
 import jax
 from jax.interpreters import mlir
@@ -15,13 +16,12 @@ def on_gpu() -> bool:
     return (getattr(default, "platform", default) or jax.default_backend()) in ("gpu", "cuda")
 
 
-def lower_on_cuda(primitive) -> None:
-    """Gives a primitive the lowering for NVIDIA GPUs: the function of `_cuda` that `primitive` is named after."""
+def lower_on_cuda(primitive, module: str = "_cuda_calls") -> None:
+    """Gives a primitive the lowering for NVIDIA GPUs: the function of `module` that bears its name."""
+    name = primitive.name.removeprefix("jaxqc_xc_").removeprefix("jaxqc_")
 
     def call(*operands, **parameters):
-        from jaxqc.xc import _cuda_calls
-
-        return getattr(_cuda_calls, primitive.name.removeprefix("jaxqc_xc_"))(*operands, **parameters)
+        return getattr(importlib.import_module(f"jaxqc.xc.{module}"), name)(*operands, **parameters)
 
     lowering = mlir.lower_fun(call, multiple_results=primitive.multiple_results)
     mlir.register_lowering(primitive, lowering, platform="cuda")

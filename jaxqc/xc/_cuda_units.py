@@ -87,8 +87,8 @@ class DensityShape:
     chunked: bool = False
 
 
-# Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP: warps that hold all points of a row load D once;
-# beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
+# Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP: warps that hold all points of a row load D
+# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
 DENSITY_SHAPES = {
     1: (
         DensityShape(64, 1, 8, 2, 2, (96, None)),

@@ -19,6 +19,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import ad
 
+from jaxqc.xc._cuda_rules import lower_on_cuda
 from jaxqc.xc._grid_becke import CHUNK, PARTITIONS, reference_fractions
 from jaxqc.xc._grid_primitive import compiled, define_primitive
 
@@ -103,6 +104,8 @@ _pullbacks = define_primitive(
     shapes=lambda coords, points, *rest: [_vector(coords), _vector(points)],
     multiple_results=True,
 )
+lower_on_cuda(_fractions, "_cuda_partition")
+lower_on_cuda(_pullbacks, "_cuda_partition")
 
 
 def _dense(tangent):

@@ -12,6 +12,9 @@ from jaxqc import systems
 from jaxqc.integrals._shells import ShellList
 from jaxqc.xc import _cuda, _oracle, build_layout, density_features
 from jaxqc.xc._density import potential_matrix
+from jaxqc.xc._grid_becke import reference_fractions
+from jaxqc.xc._grid_hilbert import hilbert_order
+from jaxqc.xc._grid_partition import partition_fractions
 
 pytestmark = pytest.mark.gpu
 
@@ -208,3 +211,33 @@ def test_nan_is_passed_on():
     assert bool(jnp.isnan(density_features(mol, layout, density, "gga")).any())
     c = jnp.ones((1, 4, layout.points.shape[0])).at[0, 0, 5].set(jnp.nan)
     assert bool(jnp.isnan(potential_matrix(mol, layout, c)).any())
+
+
+@pytest.mark.parametrize("partition", ["becke", "ssf"])
+@pytest.mark.parametrize("name", ["atom", "water", "cluster", "ghost"])
+def test_partition_is_that_of_plain_jax(name, partition):
+    atoms = {
+        "atom": "Ne 0 0 0",
+        "water": WATER,
+        "cluster": systems.water_cluster(15),
+        "ghost": "O 0 0 0.1; H 0 0.7 -0.4; H 0.1 -0.7 -0.5; ghost-O 0 0 0.1",
+    }[name]
+    mol = jaxqc.Molecule(atoms, basis="sto-3g")
+    grid = jaxqc.xc.Grid(mol, level=1)
+    keep = slice(None, None, max(1, len(grid.coords) // 4000))
+    owner, radii = grid.atom[keep], jnp.asarray(np.random.default_rng(0).uniform(0.6, 1.8, size=mol.natm))
+    points = jnp.concatenate([grid.coords[keep], mol.coords[:1]])
+    owner = jnp.concatenate([owner, jnp.zeros(1, owner.dtype)])
+    order = jax.jit(hilbert_order)(points)
+    points, owner = points[order], owner[order]
+    plain = jax.jit(lambda c, p: reference_fractions(c, p, owner, radii, partition=partition))
+    got = partition_fractions(mol.coords, points, owner, radii, partition=partition)
+    want = plain(mol.coords, points)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-11, atol=1e-18)
+    seed = jnp.asarray(np.random.default_rng(1).normal(size=len(points)))
+    pulled = jax.vjp(lambda c, p: partition_fractions(c, p, owner, radii, partition=partition), mol.coords, points)[1](
+        seed
+    )
+    expected = jax.vjp(plain, mol.coords, points)[1](seed)
+    for a, b in zip(pulled, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11 * float(jnp.max(jnp.abs(b)) + 1))
