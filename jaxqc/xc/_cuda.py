@@ -25,7 +25,8 @@ _ENVELOPE = (
 _MARGIN = 16.0  # a list keeps what a density matrix with elements up to this can see; kernels read the actual maximum
 _UNIT = 2.0**-44  # of the fixed-point sums of the deterministic potential
 # How much the gradient of an orbital counts in its bound, against its value. The energy sees gradients through sigma,
-# with a factor well below that of the density. On an H200 tamoxifen in def2-TZVP takes 10 % longer with 1 than with 0.25.
+# with a factor well below that of the density. On an H200 tamoxifen in def2-TZVP takes 10 % longer with 1 than with
+# 0.25.
 GRADIENT_SHARE = 0.5
 
 
