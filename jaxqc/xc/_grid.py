@@ -10,6 +10,7 @@ from jax.core import Tracer
 
 from jaxqc._checks import check_molecule
 from jaxqc.elements import shorten
+from jaxqc.xc._cuda_rules import on_gpu
 from jaxqc.xc._grid_becke import PARTITIONS
 from jaxqc.xc._grid_hilbert import hilbert_order
 from jaxqc.xc._grid_partition import partition_fractions
@@ -169,7 +170,9 @@ def _unpickle(leaves, template, partition):
 
 
 def _place_on_host(template, coords, partition):
-    """On the CPU, whose kernel looks at near atoms only, wherever JAX computes by default."""
+    """On the GPU, or on the CPU, whose kernels look at near atoms only, wherever else JAX computes by default."""
+    if on_gpu():
+        return place(template, coords, partition)
     try:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS leaves it out
