@@ -55,7 +55,7 @@ def atomic_result(result: Result, gradient=None, *, keywords: Mapping | None = N
         **_head("energy" if gradient is None else "gradient", wall_time),
         "molecule": to_qcschema(result.mol),
         "model": {"method": result.xc or "hf", "basis": result.mol.basis},
-        "keywords": {"reference": result.reference.kind, **(keywords or {})},
+        "keywords": {"reference": result.kind.lower(), **(keywords or {})},
         "properties": clean(properties),
         "success": converged,
         "error": error,

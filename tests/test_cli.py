@@ -170,7 +170,7 @@ BAD = {
     "impossible spin": ([WATER, "--basis", "sto-3g", "--spin", "1"], "spin"),
     "too many electrons removed": ([WATER, "--basis", "sto-3g", "--charge", "11"], "charge"),
     "charge that is no integer": ([WATER, "--basis", "sto-3g", "--charge", "half"], "charge"),
-    "functional": ([WATER, "--basis", "sto-3g", "--xc", "b3lyp"], "not available yet"),
+    "functional": ([WATER, "--basis", "sto-3g", "--xc", "b3lip"], "b3lyp"),
     "unknown unit": ([WATER, "--basis", "sto-3g", "--unit", "pm"], "unit"),
     "both kinds": ([WATER, "--basis", "sto-3g", "--restricted", "--unrestricted"], "restricted"),
     "no cycles": ([WATER, "--basis", "sto-3g", "--max-cycles", "0"], "max_cycles"),

@@ -33,7 +33,7 @@ def solved(hydrogen_fluoride):
 @pytest.mark.parametrize(
     ("options", "error", "pattern"),
     [
-        ({"xc": "b3lyp"}, NotImplementedError, "xc is 'b3lyp'"),
+        ({"xc": "b3lip"}, ValueError, "'b3lip'.*b3lyp"),
         ({"guess": "atoms"}, ValueError, "did you mean 'atom'"),
         ({"guess": "huckel"}, ValueError, "must be 'atom', 'core'"),
         ({"guess": np.zeros((3, 3))}, ValueError, r"shape \(6, 6\).*\(3, 3\)"),
