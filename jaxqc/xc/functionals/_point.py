@@ -8,6 +8,7 @@ zero, so that the empty spin channel of a hydrogen atom keeps its potential, and
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,12 +52,12 @@ class Point:
     """
 
     rho: tuple
-    n: object
-    active: object
-    sigma: tuple | None = None
-    sigma_ab: object = None
-    sigma_total: object = None
-    tau: tuple | None = None
+    n: jax.Array
+    active: jax.Array
+    sigma: Any = None
+    sigma_ab: Any = None
+    sigma_total: Any = None
+    tau: Any = None
 
     @property
     def opposite(self):

@@ -5,6 +5,7 @@ from functools import partial
 
 import jax.numpy as jnp
 
+from jaxqc.xc.functionals._point import RHO_FLOOR, clamp
 from jaxqc.xc.functionals.gga_c import BETA
 from jaxqc.xc.functionals.gga_x import S2, x2
 from jaxqc.xc.functionals.lda import AX, pow43
@@ -57,7 +58,9 @@ def correlation(p, same, opposite, d_same, d_opposite):
     parallel, mixed = stoll(p)
     total, x_sum, z_sum = 0.0, 0.0, 0.0
     for r, sigma, tau, e in zip(p.rho, p.sigma, p.tau, parallel, strict=True):
-        x = x2(r, sigma)
+        # By the slope in z an empty spin at the floor of tau would have a potential of 1e3 Hartree (1e6 in libxc); with
+        # the kinetic energy of a tail it has none.
+        x, tau = x2(r, sigma), clamp(tau, 1e-3 * RHO_FLOOR)
         z = 2 * tau / _pow53(r) - _CF
         g = _polynomial(same, 0.06 * x / (1 + 0.06 * x)) + _vsxc(d_same, 0.00515088, x, z)
         total = total + e * g * (1 - sigma / (8 * r * tau))

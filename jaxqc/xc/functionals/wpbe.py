@@ -130,9 +130,8 @@ def short_range(s2, w):
 
 def wpbe(p, omega):
     """sum_s -AX rho_s^(4/3) F(s, omega/k_F)."""
-    total = 0.0
-    for r, sigma in zip(p.rho, p.sigma, strict=True):
-        cbrt = jnp.cbrt(r)
-        w = omega / (_KF * cbrt) if omega else 0.0
-        total = total - AX * pow43(r) * short_range(S2 * x2(r, sigma), w)
-    return total
+    # Both spins at once: this is long, and compiling it once is worth more than XLA's merging of equal spins.
+    rho, sigma = jnp.stack(p.rho), jnp.stack(p.sigma)
+    cbrt = jnp.cbrt(rho)
+    w = omega / (_KF * cbrt) if omega else 0.0
+    return -AX * jnp.sum(pow43(rho) * short_range(S2 * x2(rho, sigma), w), axis=0)
