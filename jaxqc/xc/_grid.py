@@ -80,7 +80,7 @@ class Grid:
         if isinstance(mol.coords, Tracer):
             leaves = _leaves(place(template, mol.coords, partition))
         else:
-            leaves = _drop(_leaves(_place_on_host(template, mol.coords, partition)))
+            leaves = _drop(_leaves(_place_eagerly(template, mol.coords, partition)))
         self._set(leaves, template, partition)
 
     @classmethod
@@ -169,8 +169,8 @@ def _unpickle(leaves, template, partition):
     return Grid._make(tuple(jnp.asarray(x) for x in leaves), template, partition)
 
 
-def _place_on_host(template, coords, partition):
-    """On the GPU, or on the CPU, whose kernels look at near atoms only, wherever else JAX computes by default."""
+def _place_eagerly(template, coords, partition):
+    """On a GPU with kernels if JAX computes there by default, otherwise on the CPU: both look at near atoms only."""
     if on_gpu():
         return place(template, coords, partition)
     try:

@@ -6,8 +6,8 @@ Three primitives, each the derivative or the transpose of another:
 - `rates`: $\dot f = (\partial f/\partial R) \dot R + (\partial f/\partial r) \dot r$, linear in the rates;
 - `pullbacks`: the transpose of `rates`, from cotangents of f to those of R and r.
 
-On the CPU each is one call of a threaded kernel that looks at near atoms only; elsewhere, and for second and higher
-derivatives, they are what JAX makes of `reference_fractions`.
+On the CPU each is one call of a threaded kernel that looks at near atoms only (NVIDIA GPUs: `_cuda_partition`);
+elsewhere, and for second and higher derivatives, they are what JAX makes of `reference_fractions`.
 """
 
 import functools
