@@ -81,6 +81,19 @@ def test_size_classes_cover_all_lengths_within_shared_memory(arch, nao, capacity
             assert c.max_shells >= min(capacity, c.high or nao)
 
 
+@pytest.mark.parametrize("nao", [24, 160, 200, 230, 480, 1042])
+@pytest.mark.parametrize("ncomp", [1, 4, 5])
+@pytest.mark.parametrize("nset", [1, 2, 3, 4, 5])
+def test_every_length_of_every_set_is_handled_once(nao, ncomp, nset):
+    plan = units.density_plan(90, nao, 256, 3, False, ncomp, nset)
+    most = -(-nao // 16) * 16
+    for k in range(nset):
+        spans = sorted((c.low, c.high or most) for c, start, sets in plan if start <= k < start + sets)
+        assert [s[0] for s in spans] == [0, *(s[1] for s in spans[:-1])] and spans[-1][1] == most
+        for c, start, sets in plan:
+            assert dict(c.unit.defines)["SETS"] == sets and start + sets <= nset
+
+
 def test_long_lists_are_described_on_large_gpus():
     for sets in (1, 2):
         assert units.density_classes(90, 9000, 2000, 3, False, 4, sets)[-1].slots >= 64

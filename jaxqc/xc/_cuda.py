@@ -165,13 +165,10 @@ def density(
     if n == 0 or nset == 0:
         return jnp.zeros(shape.shape)
     steps = []
-    for start in range(0, nset, 2):
-        sets = min(2, nset - start)
-        classes = units.density_classes(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, sets)
+    for c, start, _ in units.density_plan(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp, nset):
         buffers = (operand(9, 8 * start * nao * nao), operand(10), result(0, 8 * start * ncomp * n))
-        for c in classes:
-            arguments = (*_WITH_WEIGHTS, *buffers, *_scalars(c, n, None, lists, nao, epsilon))
-            steps.append(Step(c.unit, c.kernel, c.block, arguments, shared=c.shared))
+        arguments = (*_WITH_WEIGHTS, *buffers, *_scalars(c, n, None, lists, nao, epsilon))
+        steps.append(Step(c.unit, c.kernel, c.block, arguments, shared=c.shared))
     arrays = _arrays(shells, cart, points, lists)
     (out,) = call("jaxqc_xc_density", steps, [shape], *arrays, matrices, jnp.max(jnp.abs(matrices)), zeroed=(0,))
     return out

@@ -1,7 +1,7 @@
 """Which kernel handles rows of which length: size classes with their launch shapes, by shared memory of the GPU."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxqc.gpu import Unit
 from jaxqc.xc._cuda_angular import HEADER, header
@@ -88,19 +88,19 @@ class DensityShape:
 
 
 # Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP: warps that hold all points of a row load D
-# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
-DENSITY_SHAPES = {
-    1: (
-        DensityShape(64, 1, 8, 2, 2, (96, None)),
-        DensityShape(64, 2, 4, 2, 2, (None,)),
-        DensityShape(64, 1, 8, 2, 2, chunked=True),
-    ),
-    2: (
-        DensityShape(64, 2, 4, 2, 2, (96, None)),
-        DensityShape(64, 2, 8, 2, 1, (224, None)),
-        DensityShape(64, 2, 8, 2, 1, chunked=True),
-    ),
+# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list. Not
+# so with tau, whose products are halved only where the whole list is held.
+_TWO_BLOCKS = DensityShape(64, 2, 4, 2, 2, (96, None))
+_ONE_BLOCK = DensityShape(64, 2, 8, 2, 1, (224, None))
+_CHUNKS = DensityShape(64, 2, 8, 2, 1, chunked=True)
+_SHAPES = {
+    "one": (DensityShape(64, 1, 8, 2, 2, (96, None)), _TWO_BLOCKS, DensityShape(64, 1, 8, 2, 2, chunked=True)),
+    "two": (_TWO_BLOCKS, _ONE_BLOCK, _CHUNKS),
+    "tau": (_TWO_BLOCKS, _ONE_BLOCK, DensityShape(32, 1, 16, 2, 1, (416, None)), _CHUNKS),
 }
+# Two densities share orbital values and dots in rows of up to so many functions; beyond, chunks for each are as fast.
+_TOGETHER = 224
+
 
 # For GPUs with less shared memory, and for very long lists, whose description takes much of it.
 _SMALL_SHAPES = (
@@ -117,7 +117,8 @@ def density_classes(
 ) -> tuple[SizeClass, ...]:  # fmt: skip
     """Classes of the density kernel for `sets` densities at once."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    for shape in (*(shapes or DENSITY_SHAPES[sets]), *_SMALL_SHAPES):
+    usual = _SHAPES["tau" if ncomp > 4 else "two" if sets > 1 else "one"]
+    for shape in (*(shapes or usual), *_SMALL_SHAPES):
         if low >= most:
             break
         limit = shared_limit(arch, shape.minb)
@@ -155,6 +156,26 @@ def density_classes(
             low = high
     _fits(low >= most, capacity)
     return tuple(out)
+
+
+def density_plan(
+    arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, nset: int
+) -> tuple[tuple[SizeClass, int, int], ...]:
+    """Classes of the density kernel with the sets that each handles: the first of them, and how many."""
+    plan = []
+    for start in range(0, nset, 2):
+        sets = min(2, nset - start)
+        classes = density_classes(arch, nao, capacity, lmax, cart, ncomp, sets)
+        if sets == 2 and ncomp < 5:
+            together = [c for c in classes if (c.high or c.max_functions) <= _TOGETHER]
+            low = together[-1].high if together else 0
+            if low is not None:
+                single = density_classes(arch, nao, capacity, lmax, cart, ncomp, 1)
+                single = [replace(c, low=max(c.low, low)) for c in single if c.high is None or c.high > low]
+                plan += [(c, start + k, 1) for c in single for k in range(2)]
+            classes = together
+        plan += [(c, start, sets) for c in classes]
+    return tuple(plan)
 
 
 def _fits(fits: bool, capacity: int) -> None:
