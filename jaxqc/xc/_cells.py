@@ -22,6 +22,9 @@ from jaxqc.xc import _cuda_rules
 from jaxqc.xc._grid_hilbert import hilbert_order
 
 _CAPACITY_STEP = 32
+_ROWS = (192, 96, 48)
+_NEAR_CENTRES = 12
+_CACHE_BYTES = 2**19
 
 
 @functools.partial(
@@ -102,9 +105,14 @@ class Layout:
         return out.at[..., self.permutation[: self.npoint]].set(values[..., : self.npoint])
 
 
-def row_size(shells: ShellList) -> int:
-    """Points a row on the CPU: long rows while their orbital values stay in the second-level cache."""
-    return 192 if shells.nao_sph >= 64 else 96
+def row_size(nao: int, ncentre: int) -> int:
+    """Points a row on the CPU, from the basis: as many as keep a row's orbitals and their images in cache.
+
+    Long rows share their lists and gathered densities among more points. A point sees the functions of about a dozen
+    centres; two arrays of these times the points of a row are to fit into half of a second-level cache of 1 MiB.
+    """
+    near = min(nao, -(-_NEAR_CENTRES * nao // max(ncentre, 1)))
+    return next((row for row in _ROWS if 16 * near * row <= _CACHE_BYTES), _ROWS[-1])
 
 
 def shells_of(mol: Molecule | ShellList, cart: bool | None) -> tuple[ShellList, bool]:
@@ -141,10 +149,20 @@ def build_layout(
     - `ordered`: whether the points already follow a space-filling curve; otherwise they are ordered here.
 
     **Returns:** the `Layout`.
+
+    **Raises:** `ValueError` for points and weights whose shapes do not fit together.
     """
     shells, cart = shells_of(mol, cart)
     epsilon = float(epsilon)
-    row_density, row_potential = _cuda_rules.ROWS if _cuda_rules.on_gpu() else (row or row_size(shells),) * 2
+    if points.ndim != 2 or points.shape[1] != 3 or weights.shape != points.shape[:1]:
+        raise ValueError(
+            "Arguments points and weights must have the shapes (n, 3) and (n,), but they have "
+            f"{points.shape} and {weights.shape}."
+        )
+    ncentre = mol.natm if isinstance(mol, Molecule) else 1
+    row_density, row_potential = (
+        _cuda_rules.ROWS if _cuda_rules.on_gpu() else (row or row_size(shells.nao_sph, ncentre),) * 2
+    )
     npoint = points.shape[0]
     n = -(-npoint // row_potential) * row_potential
     permutation = jnp.minimum(jnp.arange(n, dtype=jnp.int32), np.int32(max(npoint - 1, 0)))

@@ -37,8 +37,8 @@ _potential_move = Primitive("jaxqc_xc_potential_move")
 _gradient = Primitive("jaxqc_xc_gradient")
 _gradient.multiple_results = True
 
-# Operands: centres, exponents, coefficients, points, weights, the six arrays of the `RowLists` for densities and the six of
-# those for potentials (the same on the CPU); then the linear ones.
+# Operands: centres, exponents, coefficients, points, weights, the six arrays of the `RowLists` for densities and the
+# six of those for potentials (the same on the CPU); then the linear ones.
 _GEOMETRY = 17
 _LISTS = {"jaxqc_xc_density": slice(5, 11), "jaxqc_xc_potential": slice(11, 17), "jaxqc_xc_gradient": slice(5, 11)}
 _CENTERS, _POINTS = 0, 3
