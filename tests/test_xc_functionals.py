@@ -166,7 +166,7 @@ def test_empty_channel_keeps_its_potential(name):
     np.testing.assert_allclose(density, want[0], rtol=1e-8)
     # The floor of the density, 1e-15 here and not the same for all of libxc, is 1e-4 of correlation potential.
     np.testing.assert_allclose(slope, want[1], rtol=2e-4, atol=1e-4)
-    assert abs(slope[1]).min() > 1e-3
+    assert abs(slope[1]).mean() > 1e-2
 
 
 def test_one_orbital_has_the_derivative_of_the_physical_side():
