@@ -211,8 +211,9 @@ class Trainer:
         """One step: the next state, and what the old parameters gave."""
         loss, gradient, found = loss_and_gradient(self.functions, state["params"], self.training)
         record = {"step": int(state["step"]), "loss": loss, "training": found, "held out": self.evaluate(state)}
-        updates, opt_state = self.optimizer.update(gradient, state["opt_state"], state["params"])
-        params = optax.apply_updates(state["params"], updates)
+        with jax.numpy_dtype_promotion("standard"):  # Optax mixes types
+            updates, opt_state = self.optimizer.update(gradient, state["opt_state"], state["params"])
+            params = optax.apply_updates(state["params"], updates)
         return {"params": params, "opt_state": opt_state, "step": state["step"] + 1}, record
 
     def evaluate(self, state):

@@ -52,7 +52,7 @@ def scaling(options):
         layout = m.layout_of(mol, grid)
         _, ours = m.timed(m.step(mol, layout, options.xc, density), repeat=options.repeat)
         row = {"system": f"glycine {n}", **size(mol, grid), "wall": ours["wall"], "cpu": ours["cpu"]}
-        if mol.natm <= (60 if options.quick else 110):
+        if mol.natm <= options.dense_atoms:
             _, dense = m.timed(m.step(mol, m.dense_layout(mol, grid), options.xc, density), repeat=1)
             row.update(dense_wall=dense["wall"], dense_cpu=dense["cpu"])
         yield row
@@ -75,10 +75,10 @@ def speedup(options):
         (_, energy, vxc), ours = m.timed(m.step(mol, layout, options.xc, density), repeat=options.repeat)
         row.update(wall=ours["wall"], cpu=ours["cpu"])
         if mol.natm * mol.nao**2 <= options.dense:
-            ((exact, _), _), dense = m.timed(m.unfused_step(mol, grid, options.xc, density), repeat=1)
+            ((exact, _), _), dense = m.timed(m.unfused_step(mol, grid, options.xc, density), repeat=1, warm=False)
             row.update(dense_wall=dense["wall"], dense_cpu=dense["cpu"], error=float(abs(energy - exact)) / mol.natm)
         if jax.default_backend() == "cpu":
-            (_, other, vother), theirs = m.timed(m.pyscf_step(mole, grid, options.xc, c), repeat=options.repeat)
+            (_, other, vother), theirs = m.timed(m.pyscf_step(mole, grid, options.xc, c), repeat=1, warm=False)
             row.update(pyscf_wall=theirs["wall"], pyscf_cpu=theirs["cpu"])
             row.update(difference=float(abs(energy - other)), vdifference=float(np.max(np.abs(vxc - vother))))
         yield row
@@ -140,7 +140,8 @@ def breakdown(options):
                 function = m.unfused_step(mol, grid, options.xc, density)
             else:
                 function = m.step(mol, layout, options.xc, density)
-            result, time = m.timed(function, repeat=1 if stage in ("DenseXC", "fused") else options.repeat)
+            slow = stage in ("DenseXC", "fused")
+            result, time = m.timed(function, repeat=1 if slow else options.repeat, warm=stage != "DenseXC")
             energy = float(result[0][0] if layout is None else result[1])
             exact = energy if exact is None else exact
             per_row = mol.nao if layout is None else m.functions_per_point(layout, mol)
@@ -242,6 +243,7 @@ def main():
     parser.add_argument("--level", type=int, default=3, help="of the grid")
     parser.add_argument("--level-scaling", type=int, default=1, help="of the grid, in scaling and activation")
     parser.add_argument("--atoms", type=int, default=1000, help="largest system of scaling")
+    parser.add_argument("--dense-atoms", type=int, default=60, help="largest system of scaling without screening")
     parser.add_argument("--dense", type=float, default=3e7, help="largest atoms x functions^2 of the dense baseline")
     parser.add_argument("--cycles", type=int, default=CYCLES, help="SCF cycles that share the lists")
     parser.add_argument("--repeat", type=int, default=2)

@@ -46,10 +46,11 @@ def orbitals(mole):
     return c @ (u / np.sqrt(w)) @ u.T
 
 
-def timed(function, *arguments, repeat=2):
-    """The result of a call, and the least wall time and CPU time (all threads) of several; one call before warms up."""
-    result = jax.block_until_ready(function(*arguments))
-    walls, cpus = [], []
+def timed(function, *arguments, repeat=2, warm=True):
+    """The result of a call, and the least wall time and CPU time (all threads) of several; `warm`: one call before."""
+    if warm:
+        jax.block_until_ready(function(*arguments))
+    result, walls, cpus = None, [], []
     for _ in range(repeat):
         cpu, wall = time.process_time(), time.perf_counter()
         result = jax.block_until_ready(function(*arguments))
@@ -122,7 +123,9 @@ def unfused_step(mol, grid, xc, density):
         nelec = jnp.dot(grid.weights, features[0, 0])
         return jnp.dot(grid.weights, xc.energy_density(point_features(features, xc.kind))), nelec
 
-    return functools.partial(jax.jit(jax.value_and_grad(energy, has_aux=True)), jnp.asarray(density))
+    density = jnp.asarray(density)
+    compiled = jax.jit(jax.value_and_grad(energy, has_aux=True)).lower(density).compile()
+    return functools.partial(compiled, density)
 
 
 def pyscf_step(mole, grid, xc, c=None, density=None):

@@ -82,54 +82,52 @@ def balance():
 def derivatives():
     """Derivatives over 4 devices against those on one."""
     mol = jaxqc.Molecule(WATER, basis="sto-3g")
-    xc = functional("svwn")
     mesh = mesh_of(4)
     template = grid_template(mol, 0)
-    density = density_of(mol, 1)
     grid = place(template, mol.coords)
     layout = build_layout(mol, grid.coords, grid.weights, row=96)
     sharded = shard_layout(mol, layout, mesh)
-    direction = density_of(mol, 2)[1]
+    density, direction = density_of(mol, 1), density_of(mol, 2)[1]
 
-    def one(mol, layout, density):
-        return xc_energy(mol, layout, xc, density)[1]
+    def scaled(factor):
+        """A function of the user's, which closes over a number with respect to which it is differentiated."""
+        return functional(lambda features: -factor * features.rho.sum(0) ** (4 / 3))
 
-    def many(mol, sharded, density):
-        return sharded_xc_energy(mol, sharded, xc, density)[1]
+    def gradients(energy, lists):
+        """With respect to density, coordinates (lists made there, or kept) and a number inside of the functional."""
 
-    def moving(energy, make):
-        def at(coords):
+        def at(density, coords, factor):
             grid = place(template, coords)
             moved = mol.with_coords(coords)
-            return energy(moved, make(moved, grid), density)
+            return energy(moved, lists(moved, grid), scaled(factor), density)[1]
 
-        return jax.jit(jax.grad(at))(mol.coords)
+        return jax.jit(jax.grad(at, (0, 1, 2)))(density, mol.coords, 0.7)
 
     def rebuilt(mol, grid):
         return build_layout(mol, grid.coords, grid.weights, row=96)
 
-    gradient = moving(one, rebuilt)
-    kernel = jax.jvp(lambda d: jax.grad(one, 2)(mol, layout, d), (density,), (direction,))[1]
-    step = sharded_step(mol, sharded, density, xc)[2]
+    expected = gradients(xc_energy, rebuilt)
+    made = gradients(sharded_xc_energy, lambda m, g: shard_layout(m, rebuilt(m, g), mesh))
+    kept = gradients(sharded_xc_energy, lambda m, g: sharded.moved(g.coords, g.weights))
+    xc = functional("svwn")
 
-    def scaled(factor, energy, lists):
-        own = functional(lambda features: -factor * features.rho.sum(0) ** (4 / 3))
-        return energy(mol, lists, own, density)[1]
+    def one(density):
+        return xc_energy(mol, layout, xc, density)[1]
 
+    def many(density):
+        return sharded_step(mol, sharded, density, xc)[2]
+
+    potential, kernel = jax.jvp(jax.jit(jax.grad(one)), (density,), (direction,))
+    forward = jax.jvp(jax.jit(many), (density,), (direction,))
+    reverse = jax.jit(jax.grad(lambda d: jax.numpy.vdot(many(d), direction)))(density)
     return {
-        "density": difference(jax.grad(many, 2)(mol, sharded, density), jax.grad(one, 2)(mol, layout, density)),
-        "step": difference(step, jax.grad(one, 2)(mol, layout, density)),
-        "kernel": difference(
-            jax.jvp(lambda d: sharded_step(mol, sharded, d, xc)[2], (density,), (direction,))[1], kernel
+        **dict(zip(("density", "coordinates", "number"), differences(made, expected), strict=True)),
+        **dict(
+            zip(("density, kept", "coordinates, kept"), differences(kept[:2], expected[:2]), strict=True)
         ),
-        "kernel, reverse": difference(
-            jax.grad(lambda d: jax.numpy.vdot(sharded_step(mol, sharded, d, xc)[2], direction))(density), kernel
-        ),
-        "coordinates": difference(moving(many, lambda m, g: shard_layout(m, rebuilt(m, g), mesh)), gradient),
-        "coordinates, lists kept": difference(moving(many, lambda m, g: sharded.moved(g.coords, g.weights)), gradient),
-        "parameter": difference(
-            jax.grad(scaled)(0.7, sharded_xc_energy, sharded), jax.grad(scaled)(0.7, xc_energy, layout)
-        ),
+        "step": difference(forward[0], potential),
+        "kernel": difference(forward[1], kernel),
+        "kernel, reverse": difference(reverse, kernel),
     }
 
 
