@@ -79,6 +79,7 @@ __device__ __forceinline__ void radial(const Primitive* prims, int n, const doub
 
 // D (16 x 8) += A (16 x 8) B (8 x 8): lane = 4 g + t holds A[g][t], A[g+8][t], A[g][t+4], A[g+8][t+4], B[t][g], B[t+4][g] and
 // D[g][2t], D[g][2t+1], D[g+8][2t], D[g+8][2t+1].
+#ifndef EMULATED  // by tests, on a CPU
 __device__ __forceinline__ void mma(double* d, const double* a, double b0, double b1) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -93,6 +94,7 @@ __device__ __forceinline__ void mma(double* d, const double* a, double b0, doubl
   MMA884(d[2], d[3], a[3], b1);
 #endif
 }
+#endif
 
 // The lists of all rows.
 struct Lists {
