@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jaxqc import integrals as integrals
+    from jaxqc import nnqs as nnqs
     from jaxqc import xc as xc
     from jaxqc.molecule import Molecule as Molecule
     from jaxqc.scf import ConvergenceError as ConvergenceError
@@ -26,6 +27,7 @@ _PUBLIC = {
     "gradient": "jaxqc.scf",
     "scf": "jaxqc.scf",
     "integrals": None,
+    "nnqs": None,
     "xc": None,
 }
 

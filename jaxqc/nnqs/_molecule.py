@@ -1,0 +1,60 @@
+"""Integrals of a molecule over the orbitals of a self-consistent field."""
+
+import jax.numpy as jnp
+
+from jaxqc.elements import shorten
+from jaxqc.nnqs._hamiltonian import check_electrons, transform
+
+NAME = "jaxqc.nnqs.Hamiltonian.from_molecule"
+
+
+def molecular_integrals(mol, result, frozen, active):
+    """Constant, one- and two-electron integrals and numbers of electrons of the orbitals that are kept.
+
+    Frozen orbitals are doubly occupied: h_pq becomes h_pq + sum_c [2 (pq|cc) - (pc|cq)].
+    """
+    from jaxqc import integrals, scf
+
+    if result is None:
+        result = scf.scf(mol, restricted=True)
+    elif not isinstance(result, scf.Result):
+        raise TypeError(f"Argument result of {NAME} must be a jaxqc.scf.Result, but it is {shorten(result)}.")
+    if result.mo_coeff.ndim != 2:
+        raise ValueError(
+            f"Argument result of {NAME} is {result.kind}, with different orbitals for each spin; it must have one set. "
+            "Compute it with jaxqc.scf.scf(mol, restricted=True)."
+        )
+    if result.mo_coeff.shape[0] != mol.nao:
+        raise ValueError(
+            f"Argument result of {NAME} has {result.mo_coeff.shape[0]} atomic orbitals and argument mol {mol.nao}; "
+            "they must be of the same molecule."
+        )
+    norb = mol.nao - int(result.removed)
+    frozen, kept = _window(norb, min(mol.nalpha, mol.nbeta), frozen, active)
+    nalpha, nbeta = check_electrons(kept, mol.nalpha - frozen, mol.nbeta - frozen, NAME)
+    core, orbitals = result.mo_coeff[:, :frozen], result.mo_coeff[:, frozen : frozen + kept]
+    one = integrals.kinetic(mol) + integrals.nuclear(mol)
+    constant = jnp.asarray(mol.energy_nuc())
+    if frozen:
+        density = 2.0 * core @ core.T
+        coulomb, exchange = integrals.jk(mol, density)
+        assert coulomb is not None and exchange is not None
+        potential = coulomb - 0.5 * exchange
+        constant = constant + jnp.sum((one + 0.5 * potential) * density)
+        one = one + potential
+    return constant, orbitals.T @ one @ orbitals, transform(integrals.eri(mol), orbitals), nalpha, nbeta
+
+
+def _window(norb, doubly, frozen, active):
+    for label, value in (("frozen", frozen), ("active", active)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"Argument {label} of {NAME} must be a whole number, but it is {shorten(value)}.")
+    if not 0 <= frozen <= doubly:
+        raise ValueError(f"Argument frozen of {NAME} is {frozen}, but must be from 0 to the {doubly} electron pairs.")
+    kept = norb - frozen if active is None else active
+    if not 1 <= kept <= norb - frozen:
+        raise ValueError(
+            f"Argument active of {NAME} is {active}, but must be from 1 to the {norb - frozen} orbitals that are not "
+            "frozen."
+        )
+    return frozen, kept
