@@ -75,6 +75,13 @@ void check_matrix(const ffi::AnyBuffer::Dimensions dims, int64_t nset, int nao) 
   check(dims.size() == 3 && dims[0] == nset && dims[1] == nao && dims[2] == nao, "the matrices must have shape (nset, nao, nao)");
 }
 
+// Sets the direction in which centres and points move.
+void set_direction(XcDensity& d, const Doubles64& centres, const Doubles64& points) {
+  d.centre_change = centres.typed_data();
+  d.point_change = points.typed_data();
+  d.largest_change = 3.0 * (largest_element(d.centre_change, centres.element_count()) + largest_element(d.point_change, points.element_count()));
+}
+
 // Runs body(row, slot, workspace): the rows of a slot in a fixed order.
 template <class Body>
 void for_rows(const Runner& run, int nrow, int slots, const Body& body) {
@@ -125,6 +132,29 @@ void add_slots(const Runner& run, std::vector<Doubles>& slots, int nset, int nao
   });
 }
 
+// Features (nset, ncomp, n) by a kernel that makes those of one row.
+template <class Kernel>
+void make_features(const Runner& run, const XcBasis& basis, const XcRows& rows, XcDensity& d, const Kernel& kernel, double* features) {
+  for_sets(d, basis.nao, rows.n, [&](int first) {
+    double* out = features + static_cast<int64_t>(first) * d.ncomp * rows.n;
+    for_rows(run, rows.nrow, 0, [&](int r, int, Workspace& work) { kernel(basis, rows, d, r, out, work); });
+  });
+}
+
+// Matrices (nset, nao, nao) by a kernel that adds one row's part of Y.
+template <class Kernel>
+void make_matrices(const Runner& run, const XcBasis& basis, const XcRows& rows, XcDensity& d, const Kernel& kernel, double* matrices) {
+  const int nao = basis.nao, ld = (nao + 1 + kLanes - 1) / kLanes * kLanes;
+  const size_t size = static_cast<size_t>(nao + 1) * ld;
+  std::vector<Doubles> slots(slot_count(8.0 * static_cast<double>(size) * std::min(d.nset, kSets), (rows.nrow + kRowsPerJob - 1) / kRowsPerJob));
+  for_sets(d, nao, rows.n, [&](int first) {
+    run(static_cast<int>(slots.size()), [&](int s, int) { slots[s].assign(size * d.nset, 0.0); });
+    for_rows(run, rows.nrow, static_cast<int>(slots.size()),
+             [&](int r, int slot, Workspace& work) { kernel(basis, rows, d, r, slots[slot].data(), ld, work); });
+    add_slots(run, slots, d.nset, nao, ld, matrices + static_cast<size_t>(first) * nao * nao);
+  });
+}
+
 ffi::Error density_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Span<const int32_t> nprims, bool cart, int64_t row, int64_t ncomp, double epsilon,
                            Doubles64 centers, Doubles64 exponents, Doubles64 coefficients, Doubles64 points, Doubles64, ffi::Buffer<ffi::S32> count,
                            ffi::Buffer<ffi::S32>, ffi::Buffer<ffi::S32> shell, ffi::Buffer<ffi::F32> bound, ffi::Buffer<ffi::F32> weight_max,
@@ -139,10 +169,7 @@ ffi::Error density_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ff
     d.nset = static_cast<int>(features->dimensions()[0]);
     check_matrix(matrix.dimensions(), d.nset, basis.nao);
     d.matrix = matrix.typed_data();
-    for_sets(d, basis.nao, rows.n, [&](int first) {
-      double* out = features->typed_data() + static_cast<int64_t>(first) * ncomp * rows.n;
-      for_rows(pool_runner(pool), rows.nrow, 0, [&](int r, int, Workspace& work) { xc_kernels().density(basis, rows, d, r, out, work); });
-    });
+    make_features(pool_runner(pool), basis, rows, d, xc_kernels().density, features->typed_data());
   });
 }
 
@@ -160,16 +187,7 @@ ffi::Error potential_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, 
     d.nset = static_cast<int>(cotangent.dimensions()[0]);
     check_matrix(matrix->dimensions(), d.nset, basis.nao);
     d.coefficient = cotangent.typed_data();
-    const int nao = basis.nao, ld = (nao + 1 + kLanes - 1) / kLanes * kLanes;
-    const size_t size = static_cast<size_t>(nao + 1) * ld;
-    const Runner run = pool_runner(pool);
-    std::vector<Doubles> slots(slot_count(8.0 * static_cast<double>(size) * std::min(d.nset, kSets), (rows.nrow + kRowsPerJob - 1) / kRowsPerJob));
-    for_sets(d, nao, rows.n, [&](int first) {
-      run(static_cast<int>(slots.size()), [&](int s, int) { slots[s].assign(size * d.nset, 0.0); });
-      for_rows(run, rows.nrow, static_cast<int>(slots.size()),
-               [&](int r, int slot, Workspace& work) { xc_kernels().potential(basis, rows, d, r, slots[slot].data(), ld, work); });
-      add_slots(run, slots, d.nset, nao, ld, matrix->typed_data() + static_cast<size_t>(first) * nao * nao);
-    });
+    make_matrices(pool_runner(pool), basis, rows, d, xc_kernels().potential, matrix->typed_data());
   });
 }
 
@@ -206,6 +224,46 @@ ffi::Error gradient_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, f
   });
 }
 
+ffi::Error move_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Span<const int32_t> nprims, bool cart, int64_t row, int64_t ncomp, double epsilon,
+                        Doubles64 centers, Doubles64 exponents, Doubles64 coefficients, Doubles64 points, Doubles64, ffi::Buffer<ffi::S32> count,
+                        ffi::Buffer<ffi::S32>, ffi::Buffer<ffi::S32> shell, ffi::Buffer<ffi::F32> bound, ffi::Buffer<ffi::F32> weight_max,
+                        ffi::Buffer<ffi::S32> overflow, Doubles64 matrix, Doubles64 centre_change, Doubles64 point_change,
+                        ffi::ResultBuffer<ffi::F64> features) {
+  return guarded([&] {
+    const Operands o{ls, nprims, cart, row, ncomp, epsilon, centers, exponents, coefficients, points, count, shell, bound, weight_max, overflow};
+    if (!o.sound() || !finite(matrix) || !finite(centre_change) || !finite(point_change)) return fill_nan(features);
+    const XcBasis basis = o.basis();
+    const XcRows rows = o.rows();
+    XcDensity d;
+    d.ncomp = check_features(features->dimensions(), rows.n, ncomp);
+    d.nset = static_cast<int>(features->dimensions()[0]);
+    check_matrix(matrix.dimensions(), d.nset, basis.nao);
+    d.matrix = matrix.typed_data();
+    set_direction(d, centre_change, point_change);
+    make_features(pool_runner(pool), basis, rows, d, xc_kernels().move, features->typed_data());
+  });
+}
+
+ffi::Error potential_move_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Span<const int32_t> nprims, bool cart, int64_t row, int64_t ncomp,
+                                  double epsilon, Doubles64 centers, Doubles64 exponents, Doubles64 coefficients, Doubles64 points, Doubles64,
+                                  ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32>, ffi::Buffer<ffi::S32> shell, ffi::Buffer<ffi::F32> bound,
+                                  ffi::Buffer<ffi::F32> weight_max, ffi::Buffer<ffi::S32> overflow, Doubles64 cotangent, Doubles64 centre_change,
+                                  Doubles64 point_change, ffi::ResultBuffer<ffi::F64> matrix) {
+  return guarded([&] {
+    const Operands o{ls, nprims, cart, row, ncomp, epsilon, centers, exponents, coefficients, points, count, shell, bound, weight_max, overflow};
+    if (!o.sound() || !finite(cotangent) || !finite(centre_change) || !finite(point_change)) return fill_nan(matrix);
+    const XcBasis basis = o.basis();
+    const XcRows rows = o.rows();
+    XcDensity d;
+    d.ncomp = check_features(cotangent.dimensions(), rows.n, ncomp);
+    d.nset = static_cast<int>(cotangent.dimensions()[0]);
+    check_matrix(matrix->dimensions(), d.nset, basis.nao);
+    d.coefficient = cotangent.typed_data();
+    set_direction(d, centre_change, point_change);
+    make_matrices(pool_runner(pool), basis, rows, d, xc_kernels().potential_move, matrix->typed_data());
+  });
+}
+
 }  // namespace
 }  // namespace jaxqc
 
@@ -238,4 +296,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_xc_gradient, jaxqc::gradient_handler,
                               JAXQC_XC_BIND.Arg<xla::ffi::Buffer<xla::ffi::F64>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F64>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F64>>());
+#define JAXQC_XC_BIND_DIRECTION \
+  JAXQC_XC_BIND.Arg<xla::ffi::Buffer<xla::ffi::F64>>().Arg<xla::ffi::Buffer<xla::ffi::F64>>().Ret<xla::ffi::Buffer<xla::ffi::F64>>()
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_xc_move, jaxqc::move_handler, JAXQC_XC_BIND_DIRECTION);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_xc_potential_move, jaxqc::potential_move_handler, JAXQC_XC_BIND_DIRECTION);
 #pragma GCC visibility pop

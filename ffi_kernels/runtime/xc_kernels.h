@@ -55,6 +55,9 @@ struct XcDensity {
   const double* matrix = nullptr;       // (nset, nao, nao), symmetric
   const double* coefficient = nullptr;  // (nset, ncomp, n)
   double largest = 0;                   // of |matrix|
+  const double* centre_change = nullptr;  // (nshell, 3) and
+  const double* point_change = nullptr;   // (n, 3): directions of `move` and `potential_move`
+  double largest_change = 0;
 };
 
 struct XcTable {
@@ -66,6 +69,9 @@ struct XcTable {
   void (*potential)(const XcBasis&, const XcRows&, const XcDensity&, int row, double* y, int ld, Workspace&);
   // Derivatives of sum of coefficient times features of one row: adds into centres (nshell, 3), writes points (n, 3).
   void (*gradient)(const XcBasis&, const XcRows&, const XcDensity&, int row, double* centres, double* points, Workspace&);
+  // Changes of `density` and `potential` when centres and points move.
+  void (*move)(const XcBasis&, const XcRows&, const XcDensity&, int row, double* out, Workspace&);
+  void (*potential_move)(const XcBasis&, const XcRows&, const XcDensity&, int row, double* y, int ld, Workspace&);
 };
 const XcTable& xc_kernels();
 

@@ -7,9 +7,9 @@ With geometry $G$ (shells, points, row lists), symmetric matrices $D$ and cotang
 - `gradient`: $\partial_G \langle c, R_G D \rangle$ with respect to the centres of the shells and to the points;
 - `move`, `potential_move`: the changes of `density` and `potential` along a change of centres and points.
 
-The first three are compiled kernels; the last two, and derivatives with respect to exponents and coefficients or twice
-with respect to $G$, run through plain JAX (`_oracle`). Every primitive is linear in each of $D$, $c$ and the change,
-and each transposes to another of them, so that reverse mode over potentials and densities stays on compiled kernels.
+All are compiled kernels on the CPU, the first three on GPUs; derivatives with respect to exponents and coefficients, or
+twice with respect to $G$, run through plain JAX (`_oracle`). Every primitive is linear in each of $D$, $c$ and the
+change, and each transposes to another of them, so that every mode of differentiation stays on compiled kernels.
 """
 
 import functools
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
 
 from jaxqc._primitive import install, sequential_batch, zero_tangent
 from jaxqc.integrals._jk import nao_of
@@ -40,7 +40,7 @@ _gradient.multiple_results = True
 # Operands: centres, exponents, coefficients, points, weights, the six arrays of the `RowLists` for densities and the
 # six of those for potentials (the same on the CPU); then the linear ones.
 _GEOMETRY = 17
-_LISTS = {"jaxqc_xc_density": slice(5, 11), "jaxqc_xc_potential": slice(11, 17), "jaxqc_xc_gradient": slice(5, 11)}
+_DENSITY_LISTS, _POTENTIAL_LISTS = slice(5, 11), slice(11, 17)
 _CENTERS, _POINTS = 0, 3
 _DIFFERENTIABLE = (0, 1, 2, 3)
 
@@ -156,12 +156,12 @@ def _general_gradient(*operands, **parameters):
 # Compiled kernels.
 
 
-def _call(target, shapes, operands, layout, cart, row, epsilon, ncomp):
+def _call(target, lists, shapes, operands, layout, cart, row, epsilon, ncomp):
     results = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float64), shapes, is_leaf=lambda s: type(s) is tuple)
     call = jax.ffi.ffi_call(handler(target), results, vmap_method="sequential")
     return call(
         *operands[:5],
-        *operands[_LISTS[target]],
+        *operands[lists],
         *operands[_GEOMETRY:],
         ls=np.asarray(layout[0], np.int32),
         nprims=np.asarray(layout[1], np.int32),
@@ -172,19 +172,23 @@ def _call(target, shapes, operands, layout, cart, row, epsilon, ncomp):
     )
 
 
-def _density_call(*operands, **parameters):
-    shape = _feature_shape(operands, operands[-1], parameters["ncomp"])
-    return _call("jaxqc_xc_density", shape, operands, **parameters)
+def _density_call(*operands, target="jaxqc_xc_density", **parameters):
+    shape = _feature_shape(operands, operands[_GEOMETRY], parameters["ncomp"])
+    return _call(target, _DENSITY_LISTS, shape, operands, **parameters)
 
 
-def _potential_call(*operands, **parameters):
-    shape = _matrix_shape(operands[-1], parameters["layout"], parameters["cart"])
-    return _call("jaxqc_xc_potential", shape, operands, **parameters)
+def _potential_call(*operands, target="jaxqc_xc_potential", **parameters):
+    shape = _matrix_shape(operands[_GEOMETRY], parameters["layout"], parameters["cart"])
+    return _call(target, _POTENTIAL_LISTS, shape, operands, **parameters)
+
+
+_move_call = functools.partial(_density_call, target="jaxqc_xc_move")
+_potential_move_call = functools.partial(_potential_call, target="jaxqc_xc_potential_move")
 
 
 def _gradient_call(*operands, **parameters):
     shapes = [operands[_CENTERS].shape, operands[_POINTS].shape]
-    return _call("jaxqc_xc_gradient", shapes, operands, **parameters)
+    return _call("jaxqc_xc_gradient", _DENSITY_LISTS, shapes, operands, **parameters)
 
 
 def _features_of(*operands, ncomp, **_):
@@ -197,11 +201,14 @@ def _matrices_of(*operands, layout, cart, **_):
 
 install(_density, _density_call, _features_of)
 install(_potential, _potential_call, _matrices_of)
-install(_move, _general_move, _features_of)
-install(_potential_move, _general_potential_move, _matrices_of)
+install(_move, _move_call, _features_of)
+install(_potential_move, _potential_move_call, _matrices_of)
 install(_gradient, _gradient_call, lambda *o, **_: [o[_CENTERS].shape, o[_POINTS].shape])
 for _primitive in (_density, _potential, _gradient):
     lower_on_cuda(_primitive)
+for _primitive, _general in ((_move, _general_move), (_potential_move, _general_potential_move)):
+    lower_on_cuda(_primitive)  # there is no such kernel yet:
+    mlir.register_lowering(_primitive, mlir.lower_fun(_general, multiple_results=False), platform="cuda")
 
 
 def _batch_sets(primitive):
