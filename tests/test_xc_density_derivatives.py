@@ -6,9 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from two_electron_cases import INSTRUCTION_SETS, instruction_set
 from xc_density_cases import COMPONENTS, layout_of, points_around, relative, small_mole, symmetric
 
+import jaxqc
+from jaxqc.systems import water_cluster
 from jaxqc.xc import _oracle
+from jaxqc.xc._cells import build_layout
 from jaxqc.xc._density import density_features, potential_matrix
 
 KINDS = ["lda", "gga", "mgga"]
@@ -167,3 +171,74 @@ def test_jacobian_of_the_potential_is_symmetric():
 
     hessian = jax.hessian(energy)(case.density[0][index])
     assert relative(hessian, hessian.T) <= 1e-12
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("cart", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_instruction_set(kind, cart, isa):
+    case = Case(kind, cart, lmax=4)
+    at, along = (case.geometry[0], case.geometry[3]), (case.change[0], case.change[3])
+
+    def moved(function, operand):
+        return lambda c, p: function(operand, c, *case.geometry[1:3], p)
+
+    with instruction_set(isa) as there:
+        if not there:
+            pytest.skip(f"this processor has no {isa}")
+        value = [
+            jax.vjp(moved(case.features, case.density), *at)[1](case.cotangent),
+            jax.jvp(moved(case.features, case.density), at, along),
+            jax.jvp(moved(case.potential, case.cotangent), at, along),
+        ]
+    expected = [
+        jax.vjp(moved(case.plain, case.density), *at)[1](case.cotangent),
+        jax.jvp(moved(case.plain, case.density), at, along),
+        jax.jvp(moved(case.plain_potential, case.cotangent), at, along),
+    ]
+    same(value, expected)
+
+
+@pytest.fixture(scope="module")
+def water():
+    symbols, coords = water_cluster(3)
+    mol = jaxqc.Molecule(list(zip(symbols, map(tuple, coords), strict=True)), basis="def2-svp")
+    grid = jaxqc.xc.Grid(mol, level=0)
+    return mol, grid, jnp.asarray(0.1 * symmetric(np.random.default_rng(21), 2, mol.nao))
+
+
+def derivatives(system, epsilon):
+    """Gradient of an energy, and tangents of features and potential, for one layout."""
+    mol, grid, density = system
+    layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon, row=48)
+    rng = np.random.default_rng(22)
+    change = jnp.asarray(rng.normal(size=mol.coords.shape))
+    shape = (2, 5, layout.points.shape[0])
+    cotangent = layout.weights * jnp.asarray(rng.normal(size=shape))
+
+    def features(x):
+        return density_features(mol.with_coords(x), layout, density, "mgga")
+
+    def potential(x):
+        return potential_matrix(mol.with_coords(x), layout, cotangent)
+
+    gradient = jax.grad(lambda x: jnp.vdot(cotangent, features(x)))(mol.coords)
+    tangent = layout.weights * jax.jvp(features, (mol.coords,), (change,))[1]
+    return gradient, tangent, jax.jvp(potential, (mol.coords,), (change,))[1]
+
+
+def test_gates_of_derivatives(water):
+    exact = derivatives(water, 0.0)
+    for epsilon, bound in ((1e-12, 1e-7), (1e-10, 1e-5)):
+        gated = derivatives(water, epsilon)
+        for g, e in zip(gated, exact, strict=True):
+            assert 0 < float(jnp.max(jnp.abs(g - e))) <= bound
+
+
+def test_same_derivatives_for_any_number_of_threads(water, monkeypatch):
+    results = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("JAXQC_NUM_THREADS", threads)
+        results.append(derivatives(water, 1e-12))
+    for values in results[1:]:
+        assert all(np.array_equal(v, r) for v, r in zip(values, results[0], strict=True))
