@@ -213,6 +213,7 @@ inline To bits(From v) {
   std::memcpy(&out, &v, sizeof(To));
   return out;
 }
+inline int __ffs(int v) { return __builtin_ffs(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline long long __double_as_longlong(double v) { return bits<long long>(v); }
 inline double __longlong_as_double(long long v) { return bits<double>(v); }

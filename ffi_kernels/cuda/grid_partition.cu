@@ -1,14 +1,16 @@
 // Shares of space of atoms at grid points (Becke; Stratmann, Scuseria and Frisch), and their pullback to nuclei and points.
 //
 // A block takes POINTS points that are neighbours in space and sorts the atoms by their distance. Bounds over the ball around the
-// points leave the few atoms that can have a share. Then a warp takes a point: lanes are partners j of an atom i, nearest first, so
-// that products of atoms without a share end after 32 partners.
+// points leave the few atoms that can have a share. Then a warp takes a point. First lanes are candidates i, each with its product
+// over a few near partners, an upper bound; then, for those that are left, lanes are partners j.
 // Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback.
 typedef unsigned long long uint64;
 
 #define POINTS 128
-#define SEARCH 16
-#define NEGLIGIBLE 1e-20  // share of an atom, relative to the others, that counts as none
+#define SEARCH 16         // partners that bound a product over the ball,
+#define FIRST 8           // and at one point
+#define NEGLIGIBLE 1e-20  // share of the point's own atom that counts as none
+#define UNSEEN 1e-18      // share of another atom that does not change it
 #define BOUND 1e-26       // of a product that no point of the ball can see
 
 // The step s(t), t from 0 to 2, and ds/dt.
@@ -184,33 +186,68 @@ extern "C" __global__ void grid_partition(const double* coords, const double* po
 #endif
     }
     __syncwarp();
-    double total = 0.0, owned = 0.0;
-    for (int k = 0; k < candidates; k++) {
-      const int i = list[k];
+    // All of the product of a candidate; the same on all lanes.
+    const auto whole = [&](int i) {
       const double ri = r[i];
       const double2* row = pairs + static_cast<long long>(atom[i]) * natm;
       double running = 1.0;
-      bool dead = false;
-      for (int base = 0; base < natm; base += 32) {
-        const int j = base + lane;
-        if (j < natm && j != i) {
+      for (int j = lane; j < natm; j += 32) {
+        if (j == i) continue;
+        const double2 pair = __ldg(row + atom[j]);
+        const double mu = (ri - r[j]) * pair.x;
+        running *= step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
+      }
+      return product_of_warp(running);
+    };
+    const int near = min(FIRST, natm);
+    double best = -1.0;
+    int leader = 0;
+    for (int base = 0; base < candidates; base += 32) {
+      const int k = base + lane;
+      if (k < candidates) {
+        const int i = list[k];
+        const double ri = r[i];
+        const double2* row = pairs + static_cast<long long>(atom[i]) * natm;
+        double limit = 1.0;
+        for (int j = 0; j < near; j++) {
+          if (j == i) continue;
           const double2 pair = __ldg(row + atom[j]);
           const double mu = (ri - r[j]) * pair.x;
-          running *= step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
+          limit *= step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
         }
-        if (base == 0) {
-          const double so_far = product_of_warp(running);
-          if (!(so_far >= NEGLIGIBLE * total) || so_far == 0.0) {
-            dead = so_far == so_far;
-            if (dead) break;
-          }
+        product[k] = limit;
+        if (!(limit <= best)) {
+          best = limit;
+          leader = k;
         }
       }
-      double value = dead ? 0.0 : product_of_warp(running);
-      if (value < NEGLIGIBLE * total) value = 0.0;
-      total += value;
-      if (atom[i] == own) owned = value;
-      if (lane == 0) product[k] = value;
+    }
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+      const double other = __shfl_xor_sync(0xffffffffu, best, o);
+      const int whose = __shfl_xor_sync(0xffffffffu, leader, o);
+      if (other > best || (other == best && whose < leader)) {
+        best = other;
+        leader = whose;
+      }
+    }
+    leader = __shfl_sync(0xffffffffu, leader, 0);  // lanes could differ only where NaN is among the bounds
+    const double least = whole(list[leader]);
+    double total = 0.0, owned = 0.0;
+    for (int base = 0; base < candidates; base += 32) {
+      const int k = base + lane;
+      const bool mine_left = k < candidates && !(product[k] < (atom[list[k]] == own ? NEGLIGIBLE : UNSEEN) * least);
+      unsigned left = __ballot_sync(0xffffffffu, mine_left);
+      if (k < candidates && !mine_left) product[k] = 0.0;
+      while (left) {
+        const int at = base + __ffs(static_cast<int>(left)) - 1;
+        left &= left - 1;
+        const int i = list[at];
+        const double value = at == leader ? least : whole(i);
+        total += value;
+        if (atom[i] == own) owned = value;
+        if (lane == 0) product[at] = value;
+      }
     }
     __syncwarp();
     double share = owned / total;
@@ -225,7 +262,7 @@ extern "C" __global__ void grid_partition(const double* coords, const double* po
         const int i = list[k];
         const double part = product[k] / total;
         const double q = seed * share * ((atom[i] == own ? 1.0 : 0.0) - part);
-        if (part == 0.0 || q == 0.0) continue;
+        if (part == 0.0 || fabs(q) < 1e-16 * fabs(seed * share)) continue;
         const double ri = r[i];
         const double2* row = pairs + static_cast<long long>(atom[i]) * natm;
         double sum = 0.0, sx = 0.0, sy = 0.0, sz = 0.0;

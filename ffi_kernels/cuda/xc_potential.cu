@@ -6,13 +6,14 @@
 // at once, they are done in batches, each of which makes only the functions that it needs, in slots of 32: weak functions meet
 // few others, and no length of a list is too long.
 // Macros: ROW, P, W warps, TPW tiles a warp, NC components (1, 4, 5), MINB blocks a multiprocessor, SLOTS 1 where blocks of
-// functions move between slots, FIXED 1 for sums in fixed point, which do not depend on their order.
+// functions move between slots, FIXED 1 for sums in fixed point, which do not depend on their order, ALL 1 where (with tau) values,
+// Z and derivatives are held side by side and made at once, instead of two arrays after the other.
 #include "xc_common.cuh"
 
 #define LD (P + 4)
 constexpr int TILES = W * TPW;
 #if NC > 4
-#define WEIGHT(value, k) ((value) * tau_weight[(k) + t])
+#define WEIGHT(value, k) (ALL && product < 2 ? (value) : (value) * tau_weight[(k) + t])
 #else
 #define WEIGHT(value, k) (value)
 #endif
@@ -37,7 +38,9 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   double* phi = shared;  // [slots * 32][LD]
   double* zed = phi + nslot * 32 * LD;
-  ShellEntry* entries = reinterpret_cast<ShellEntry*>(zed + nslot * 32 * LD);
+  constexpr int ARRAYS = ALL ? 5 : 2;
+  const int array = nslot * 32 * LD;  // from one to the next
+  ShellEntry* entries = reinterpret_cast<ShellEntry*>(phi + ARRAYS * array);
   int* idx = reinterpret_cast<int*>(entries + max_shells);
   const int max_blocks = (max_functions + 31) / 32;
   float* block_bound = reinterpret_cast<float*>(idx + max_functions);
@@ -128,7 +131,10 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
       }
       if (slot_of[blocks - 1] >= 0) {
         const int first = slot_of[blocks - 1] * 32 + (functions - 32 * (blocks - 1));
-        for (int i = tid; i < (n16 - functions) * P; i += W * 32) phi[(first + i / P) * LD + i % P] = zed[(first + i / P) * LD + i % P] = 0.0;
+        for (int i = tid; i < (n16 - functions) * P; i += W * 32) {
+#pragma unroll
+          for (int k = 0; k < ARRAYS; k++) phi[k * array + (first + i / P) * LD + i % P] = 0.0;
+        }
       }
       for (int chunk = 0; chunk < ROW / P; chunk++) {
         double X[NP], Y[NP], Z[NP], c0[NP], bx[NP], by[NP], bz[NP];
@@ -146,11 +152,11 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
           }
         }
 #pragma unroll 1
-        for (int pass = 0; pass < (NC > 4 ? 3 : 1); pass++) {
+        for (int pass = 0; pass < (NC > 4 && !ALL ? 3 : 1); pass++) {
           if (chunk || pass) __syncthreads();
 #if NC > 4
           // Derivatives, x and y in the second pass, z in the third, meet themselves with the weight of tau.
-          if (pass < 2 && tid < P) tau_weight[tid] = pass ? 0.5 * coef[4 * n + row_point + chunk * P + tid] : 1.0;
+          if (pass < 2 && tid < P) tau_weight[tid] = pass || ALL ? 0.5 * coef[4 * n + row_point + chunk * P + tid] : 1.0;
 #endif
           for (int s = warp; s < ns; s += W) {
             const ShellEntry e = entries[s];
@@ -188,6 +194,19 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
               if (NC == 1) {
                 const double h = c0[q] * R[q];
                 angular_values(e.l, x[q], y[q], z[q], [&](int m, double v) { store(m, v * R[q], v * h); });
+#if NC > 4 && ALL
+              } else if (true) {
+                angular_gradients(e.l, x[q], y[q], z[q], [&](int m, double v, double vx, double vy, double vz) {
+                  const double value = v * R[q], along = v * R1[q];
+                  const double gx = fma(along, x[q], R[q] * vx), gy = fma(along, y[q], R[q] * vy), gz = fma(along, z[q], R[q] * vz);
+                  double* at = phi + (e.offset + m) * LD + q * 32 + lane;
+                  at[0] = value;
+                  at[array] = fma(c0[q], value, fma(bx[q], gx, fma(by[q], gy, bz[q] * gz)));
+                  at[2 * array] = gx;
+                  at[3 * array] = gy;
+                  at[4 * array] = gz;
+                });
+#endif
               } else if (NC < 5 || pass == 0) {
                 const double h = fma(R1[q], bx[q] * x[q] + by[q] * y[q] + bz[q] * z[q], c0[q] * R[q]);
                 angular_directional(e.l, x[q], y[q], z[q], R[q] * bx[q], R[q] * by[q], R[q] * bz[q],
@@ -206,7 +225,7 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
           for (int u = 0; u < TPW; u++) {
             if (mine[u].b < 0) continue;
             const bool second_b = mine[u].b * 32 + 16 < n16, second_c = mine[u].c * 32 + 16 < n16;
-            const int products = pass > 1 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
+            const int products = ALL ? 5 : pass > 1 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
             const double *A = phi + (mine[u].slot_b * 32 + g) * LD + t, *B = (pass ? phi : zed) + (mine[u].slot_c * 32 + g) * LD + t;
             for (int product = 0; product < products; product++) {
               if (second_b && second_c) {
@@ -249,8 +268,10 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
                   }
                 }
               }
-              A = zed + (mine[u].slot_b * 32 + g) * LD + t;
-              B = (pass ? zed : phi) + (mine[u].slot_c * 32 + g) * LD + t;
+              // phi and Z, Z and phi, then each derivative with itself.
+              const int next = product + 1;
+              A = phi + next * array + (mine[u].slot_b * 32 + g) * LD + t;
+              B = phi + (next > 1 ? next : pass) * array + (mine[u].slot_c * 32 + g) * LD + t;
             }
           }
         }

@@ -186,54 +186,73 @@ def _fits(fits: bool, capacity: int) -> None:
         )
 
 
-# (points, warps, tiles a warp, blocks a multiprocessor) and the lengths at which they end.
-POTENTIAL_SHAPES = (
-    ((32, 8, 1, 2), (96,)),
-    ((64, 8, 2, 1), (144, 192)),
-    ((32, 16, 1, 1), (256, None)),
+@dataclass(frozen=True)
+class PotentialShape:
+    """Points a chunk, warps, tiles a warp, blocks a multiprocessor, ends of classes.
+
+    `together`: with tau, values, Z and derivatives are made at once and held side by side.
+    """
+
+    p: int
+    w: int
+    tpw: int
+    minb: int
+    ends: tuple[int | None, ...] = ()
+    together: bool = False
+
+    @property
+    def arrays(self) -> int:
+        """Arrays of orbital values in shared memory."""
+        return 5 if self.together else 2
+
+
+_POTENTIAL_SHAPES = (
+    PotentialShape(32, 8, 1, 2, (96,)),
+    PotentialShape(64, 8, 2, 1, (144, 192)),
+    PotentialShape(32, 16, 1, 1, (256, None)),
 )
+_TAU_SHAPES = (PotentialShape(32, 16, 1, 1, (96, None), together=True), *_POTENTIAL_SHAPES[1:])
+# Batches of tiles, for lists of any length.
+_SLOTS = PotentialShape(32, 16, 1, 1)
 
 
-def _potential_bytes(p: int, slots: int, functions: int, shells: int) -> int:
-    return 8 * 2 * 32 * slots * (p + 4) + _ENTRY * shells + 4 * functions + 8 * (-(-functions // 32)) + 16
+def _potential_bytes(shape: PotentialShape, slots: int, functions: int, shells: int) -> int:
+    values = shape.arrays * 32 * slots * (shape.p + 4)
+    return 8 * values + _ENTRY * shells + 4 * functions + 8 * (-(-functions // 32)) + 16
 
 
 @functools.lru_cache(maxsize=256)
 def potential_classes(
-    arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, fixed: bool, shapes=POTENTIAL_SHAPES
+    arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, fixed: bool
 ) -> tuple[SizeClass, ...]:
     """Classes of the potential kernel."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    for (p, w, tpw, minb), ends in shapes:
-        limit = shared_limit(arch, minb)
 
-        def size(n, p=p):
-            return _potential_bytes(p, -(-n // 32), n, min(n, capacity))
-
-        fit = _largest(size, limit, most)
-        for end in ends:
-            high = min(fit, most if end is None else end)
-            if high <= low:
-                continue
-            unit = _unit(
-                "xc_potential.cu", ("xc_potential",), lmax, cart,
-                ROW=ROW_POTENTIAL, P=p, W=w, TPW=tpw, MINB=minb, NC=ncomp, SLOTS=0, FIXED=int(fixed),
-            )  # fmt: skip
-            last = None if high >= most else high
-            shells = min(high, capacity)
-            out.append(SizeClass(low, last, unit, "xc_potential", 32 * w, size(high), shells, high, -(-high // 32)))
-            low = high
-    if low < most:
+    def add(shape: PotentialShape, high: int | None, rows: int, slots: int, moving: bool) -> None:
         unit = _unit(
-            "xc_potential.cu", ("xc_potential",), lmax, cart,
-            ROW=ROW_POTENTIAL, P=32, W=16, TPW=1, MINB=1, NC=ncomp, SLOTS=1, FIXED=int(fixed),
+            "xc_potential.cu", ("xc_potential",), lmax, cart, ROW=ROW_POTENTIAL, P=shape.p, W=shape.w, TPW=shape.tpw,
+            MINB=shape.minb, NC=ncomp, SLOTS=int(moving), FIXED=int(fixed), ALL=int(shape.together),
         )  # fmt: skip
-        shells = min(most, capacity)
-        slots = max(2, (shared_limit(arch) - _potential_bytes(32, 0, most, shells)) // (8 * 2 * 32 * 36))
-        slots = min(slots, -(-most // 32))
-        shared = _potential_bytes(32, slots, most, shells)
-        _fits(shared <= shared_limit(arch), capacity)
-        out.append(SizeClass(low, None, unit, "xc_potential", 512, shared, shells, most, slots))
+        shells = min(rows, capacity)
+        shared = _potential_bytes(shape, slots, rows, shells)
+        _fits(shared <= shared_limit(arch, shape.minb), capacity)
+        out.append(SizeClass(low, high, unit, "xc_potential", 32 * shape.w, shared, shells, rows, slots))
+
+    for shape in _TAU_SHAPES if ncomp > 4 else _POTENTIAL_SHAPES:
+
+        def size(n, shape=shape):
+            return _potential_bytes(shape, -(-n // 32), n, min(n, capacity))
+
+        fit = _largest(size, shared_limit(arch, shape.minb), most)
+        for end in shape.ends:
+            high = min(fit, most if end is None else end)
+            if high > low:
+                add(shape, None if high >= most else high, high, -(-high // 32), False)
+                low = high
+    if low < most:
+        room = shared_limit(arch, _SLOTS.minb) - _potential_bytes(_SLOTS, 0, most, min(most, capacity))
+        slots = max(2, room // (8 * _SLOTS.arrays * 32 * (_SLOTS.p + 4)))
+        add(_SLOTS, None, most, min(slots, -(-most // 32)), True)
     return tuple(out)
 
 
