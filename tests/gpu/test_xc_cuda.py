@@ -9,8 +9,10 @@ import pytest
 
 import jaxqc
 from jaxqc import systems
+from jaxqc.gpu import Step, call, int64
 from jaxqc.integrals._shells import ShellList
 from jaxqc.xc import _cuda, _oracle, build_layout, density_features
+from jaxqc.xc._cuda_units import rows_unit
 from jaxqc.xc._density import potential_matrix
 from jaxqc.xc._grid_becke import reference_fractions
 from jaxqc.xc._grid_hilbert import hilbert_order
@@ -201,6 +203,13 @@ def test_inside_loops_next_to_other_work():
     once = loop(density)
     np.testing.assert_allclose(np.asarray(loop(density)), np.asarray(once), rtol=0, atol=1e-13)
     assert bool(jnp.isfinite(once).all())
+
+
+def test_a_launch_that_fails_is_an_error_that_names_kernel_and_cause():
+    unit = rows_unit(0, False)
+    step = Step(unit, "xc_basis", 64, (int64(0),) * 7, grid=1, shared=10**6)
+    with pytest.raises(Exception, match="xc_basis.*CUDA_ERROR_INVALID_VALUE"):
+        jax.block_until_ready(jax.jit(lambda x: call("jaxqc_test", [step], [x], x))(jnp.zeros(4)))
 
 
 def test_nan_is_passed_on():
