@@ -41,6 +41,10 @@ def test_python_blocks_run_one_after_another(monkeypatch):
     assert float(abs(scope["scan"][1] - scope["res"].energy)) < 1e-9
     core = scope["T"] + scope["V"] + scope["J"] - 0.5 * scope["K"]
     assert float(abs(core - scope["res"].fock).max()) < 1e-9
+    assert float(abs(scope["exc"] - scope["ks"].energy_xc)) < 1e-8 and abs(float(scope["nelec"]) - 10.0) < 1e-3
+    energy, xc = scope["jaxqc"].energy, scope["enhanced_exchange"]
+    slope = (energy(scope["mol"], xc=xc(0.93 + 1e-3)) - energy(scope["mol"], xc=xc(0.93 - 1e-3))) / 2e-3
+    assert float(abs(scope["by_parameter"] - slope)) < 1e-4 * float(abs(slope))
 
 
 @pytest.mark.parametrize("command", commands())
