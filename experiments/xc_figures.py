@@ -223,6 +223,7 @@ def describe(options):
         device = f"{device}, {options.threads} thread{'s' * (options.threads > 1)}"
     return {
         "device": device,
+        "on_cpu": options.cpu,
         "date": str(datetime.date.today()),
         "basis": options.basis,
         "xc": options.xc,

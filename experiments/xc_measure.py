@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,8 @@ def timed(function, *arguments, repeat=2, warm=True):
     """The result of a call, and the least wall time and CPU time (all threads) of several; `warm`: one call before."""
     if warm:
         jax.block_until_ready(function(*arguments))
-    result, walls, cpus = None, [], []
+    result: Any = None
+    walls, cpus = [], []
     for _ in range(repeat):
         cpu, wall = time.process_time(), time.perf_counter()
         result = jax.block_until_ready(function(*arguments))

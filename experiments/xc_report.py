@@ -34,18 +34,17 @@ def table(head, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def clock(rows):
-    """CPU time on a CPU, which other work does not stretch; wall time where that says nothing, on a GPU."""
-    cpu = sum(row.get("cpu", 0.0) for row in rows)
-    return "cpu" if cpu > 0.8 * sum(row.get("wall", 0.0) for row in rows) else "wall"
+def clock(settings):
+    """CPU time on a CPU, which other work does not stretch; wall time on a GPU."""
+    return "cpu" if settings["on_cpu"] else "wall"
 
 
-def exponent(rows, low=100, high=810):
+def exponent(rows, t, low=100, high=810):
     """Slope of log time against log atoms, by least squares over the systems from `low` to `high` atoms."""
     kept = [row for row in rows if low <= row["atoms"] <= high]
     if len(kept) < 2:
         return None
-    x, y = np.log([row["atoms"] for row in kept]), np.log([row[clock(rows)] for row in kept])
+    x, y = np.log([row["atoms"] for row in kept]), np.log([row[t] for row in kept])
     return float(np.polyfit(x, y, 1)[0])
 
 
@@ -67,8 +66,8 @@ def bars(axis, groups, series, values, label):
     axis.legend(fontsize=7)
 
 
-def scaling(rows):
-    t = clock(rows)
+def scaling(rows, settings):
+    t = clock(settings)
 
     def draw(axis):
         atoms = np.array([row["atoms"] for row in rows], float)
@@ -78,13 +77,19 @@ def scaling(rows):
         axis.loglog(*zip(*dense, strict=True), "s-", label="no screening")
         axis.loglog(atoms, ours[-1] * atoms / atoms[-1], "k:", label="linear")
         axis.loglog(atoms, dense[-1][1] * (atoms / dense[-1][0]) ** 3, "k--", label="cubic")
-        axis.set(xlabel="atoms", ylabel="seconds a step", title="polyglycine", ylim=(0.3 * ours.min(), None))
+        axis.set(xlabel="atoms", ylabel=f"{t} seconds a step", title="polyglycine", ylim=(0.3 * ours.min(), None))
+        axis.set_xticks(atoms, [f"{n:.0f}" for n in atoms], minor=False)
+        axis.set_xticks([], minor=True)
         axis.legend(fontsize=7)
 
     head = ["system", "atoms", "functions", "points", "step, wall s", "step, CPU s", "no screening, CPU s"]
     keys = ["system", "atoms", "functions", "points", "wall", "cpu", "dense_cpu"]
-    slope = exponent(rows)
-    text = "" if slope is None else f"\n\nExponent between 100 and 800 atoms: **{slope:.2f}** (bar: below 1.15)."
+    slope = exponent(rows, t)
+    text = (
+        ""
+        if slope is None
+        else f"\n\nExponent between 100 and 800 atoms: **{slope:.2f}** in {t} time (bar: below 1.15)."
+    )
     return table(head, [[row.get(k) for k in keys] for row in rows]) + text, figure_of(draw)
 
 
@@ -92,8 +97,8 @@ def ratio(row, other, t):
     return row[f"{other}_{t}"] / row[t] if f"{other}_{t}" in row else None
 
 
-def speedup(rows):
-    t = clock(rows)
+def speedup(rows, settings):
+    t = clock(settings)
     head = ["system", "atoms", "functions", "points", "jaxqc, wall s", "CPU s", "DenseXC, CPU s", "times"]
     head += ["PySCF, wall s", "CPU s", "times, wall", "times, CPU", "energy, Ha", "potential"]
     lines = []
@@ -118,7 +123,7 @@ def speedup(rows):
     return table(head, lines) + text, figure_of(draw)
 
 
-def accuracy(rows):
+def accuracy(rows, settings):
     def draw(axis):
         for name in dict.fromkeys(row["system"] for row in rows):
             mine = [row for row in rows if row["system"] == name]
@@ -132,8 +137,8 @@ def accuracy(rows):
     return table(head, [[row[k] for k in keys] for row in rows]), figure_of(draw)
 
 
-def breakdown(rows):
-    t = clock(rows)
+def breakdown(rows, settings):
+    t = clock(settings)
     systems = list(dict.fromkeys(row["system"] for row in rows))
     times = {(row["system"], row["stage"]): row[t] for row in rows}
     head = ["system", "stage", "functions a row", "wall s", "CPU s", "gain", "all gains", "error, Ha an atom"]
@@ -154,8 +159,8 @@ def breakdown(rows):
     return table(head, lines), figure_of(draw)
 
 
-def activation(rows, cycles):
-    t = clock([{"wall": r["step_wall"], "cpu": r["step_cpu"]} for r in rows])
+def activation(rows, settings):
+    t, cycles = clock(settings), settings["cycles"]
     head = ["system", "atoms", "functions", "points", "lists, CPU s", "step, CPU s", f"share of {cycles} steps"]
     keys = ["system", "atoms", "functions", "points", "lists_cpu", "step_cpu"]
     lines = [[*(row[k] for k in keys), f"{100 * row[t]:.2f} %"] for row in rows]
@@ -168,7 +173,7 @@ def activation(rows, cycles):
     return table(head, lines) + "\n\nBar: below 3 %.", figure_of(draw)
 
 
-def kernels(rows):
+def kernels(rows, settings):
     head = ["system", "functional", "density, s", "without cuts", "functional, s", "potential, s", "without cuts"]
     keys = ["density", "density_uncut", "functional_time", "potential", "potential_uncut"]
     lines = [[row["system"], row["functional"], *(row[k] for k in keys)] for row in rows]
@@ -194,8 +199,7 @@ def write(found, path):
         if part not in found:
             continue
         settings, rows = found[part]["settings"], found[part]["rows"]
-        extra = {"cycles": settings["cycles"]} if part == "activation" else {}
-        text, figure = globals()[part](rows, **extra)
+        text, figure = globals()[part](rows, settings)
         name = f"{path.stem}_{part}.png"
         figure.savefig(folder / name, dpi=100)
         plt.close(figure)
