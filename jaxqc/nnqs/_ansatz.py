@@ -1,0 +1,207 @@
+"""The neural wave function: an autoregressive transformer for |psi|^2 and a perceptron for the phase, in Flax.
+
+A configuration is read as one token per spatial orbital (empty, alpha, beta, both). Conditional probabilities that
+would leave the sector of `nalpha` and `nbeta` electrons are masked, so that |psi|^2 sums to one over the sector exactly.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+try:
+    from flax import linen as nn
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise ImportError(
+        "jaxqc.nnqs needs Flax, Optax and Orbax for neural wave functions; install them with "
+        "`pip install flax optax orbax-checkpoint`, or jaxqc with the extra: `pip install 'jaxqc[train]'`."
+    ) from error
+
+_START = 4  # the token before the first orbital
+_NEVER = -1e30
+
+
+class Transformer(nn.Module):
+    r"""psi(n) = sqrt(P(n)) exp(i phi(n)), P(n) = prod_k p(n_k | n_1 ... n_(k-1)).
+
+    A Flax module: `init(random_key, occupations)` makes parameters, `apply(parameters, occupations)` gives
+    `(log_amplitude, phase)`. Any object with these two methods can take its place in `jaxqc.nnqs.solve`.
+    The defaults are the sizes of the paper (arXiv:2604.15768).
+
+    Attributes:
+        norb, nalpha, nbeta: orbitals and electrons of the sector.
+        width, layers, heads: of the transformer.
+        phase_layers: widths of the hidden layers of the perceptron.
+        real: a real wave function, sqrt(P) tanh(s) with s from the perceptron, instead of a phase; |psi|^2 then sums to
+            less than one. Molecules without magnetic fields have real wave functions, and these are learned in fewer
+            steps.
+        spin_flip: psi is the same with alpha and beta exchanged, as for singlets and all even total spins. Every
+            configuration is evaluated twice. Needs nalpha == nbeta.
+        dtype: of parameters and products; log-probabilities are added in float64.
+
+    Example:
+        >>> import jax, jaxqc
+        >>> from jaxqc.nnqs import Transformer, all_configurations, unpack
+        >>> module = Transformer(norb=4, nalpha=2, nbeta=1, layers=2, phase_layers=(16,))
+        >>> occupations = unpack(all_configurations(4, 2, 1).keys, 4)
+        >>> parameters = module.init(jax.random.key(0), occupations)
+        >>> log_amplitude, phase = module.apply(parameters, occupations)
+        >>> print(f"{jax.numpy.sum(jax.numpy.exp(2 * log_amplitude)):.5f}")
+        1.00000
+    """
+
+    norb: int
+    nalpha: int
+    nbeta: int
+    width: int = 32
+    layers: int = 4
+    heads: int = 4
+    phase_layers: tuple[int, ...] = (512, 512, 512)
+    real: bool = False
+    spin_flip: bool = False
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, occupations):
+        """Logarithm of |psi| and phase.
+
+        Args:
+            occupations: (n, 2, norb) bool: alpha, then beta.
+
+        Returns:
+            log_amplitude: (n,) float64, below -1e29 outside the sector.
+            phase: (n,) float64, radians.
+        """
+        _check(self)
+        occupations = jnp.asarray(occupations).astype(bool)
+        conditionals = _Conditionals(self.norb, self.width, self.layers, self.heads, self.dtype)
+        electrons = (self.nalpha, self.nbeta)
+        if self.spin_flip:
+            flipped = occupations[:, ::-1]
+            both = jnp.concatenate([occupations, flipped])
+            log_p = _log_probability(conditionals(_tokens(both)), both, electrons)
+            log_p = jnp.logaddexp(log_p[: len(occupations)], log_p[len(occupations) :]) - jnp.log(2.0)
+            occupations = jnp.where(_beta_is_larger(occupations)[:, None, None], flipped, occupations)
+        else:
+            log_p = _log_probability(conditionals(_tokens(occupations)), occupations, electrons)
+        hidden = 2 * occupations.reshape(len(occupations), 2 * self.norb).astype(self.dtype) - 1
+        for width in self.phase_layers:
+            hidden = nn.silu(nn.Dense(width, dtype=self.dtype, param_dtype=self.dtype)(hidden))
+        out = nn.Dense(1, dtype=self.dtype, param_dtype=self.dtype)(hidden)[:, 0].astype(jnp.float64)
+        if self.real:
+            return 0.5 * log_p + _log_tanh(jnp.abs(out)), jnp.where(out < 0, jnp.pi, 0.0)
+        return 0.5 * log_p, out
+
+
+class _Conditionals(nn.Module):
+    """Logits of the tokens of every orbital, given those before it: (n, norb) -> (n, norb, 4)."""
+
+    norb: int
+    width: int
+    layers: int
+    heads: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, tokens):
+        width, depth, dtype = self.width, self.layers, self.dtype
+        normal, zeros, ones = nn.initializers.normal(0.02), nn.initializers.zeros, nn.initializers.ones
+        matrix = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", in_axis=-2, out_axis=-1)
+
+        def stacked(name, initializer, *shape):
+            return self.param(name, initializer, (depth, *shape), dtype)
+
+        embedding = self.param("embedding", nn.initializers.normal(1.0), (5, width), dtype)
+        position = self.param("position", nn.initializers.normal(1.0), (self.norb, width), dtype)
+        # All layers in one array each and one loop over them: compiled once, whatever the depth.
+        blocks = {
+            "norm1": stacked("norm1", ones, width),
+            "qkv": stacked("qkv", matrix, width, 3 * width),
+            "out": stacked("out", matrix, width, width),
+            "norm2": stacked("norm2", ones, width),
+            "up": stacked("up", matrix, width, 4 * width),
+            "up_bias": stacked("up_bias", zeros, 4 * width),
+            "down": stacked("down", matrix, 4 * width, width),
+            "down_bias": stacked("down_bias", zeros, width),
+        }
+        before = jnp.concatenate([jnp.full_like(tokens[:, :1], _START), tokens[:, :-1]], axis=1)
+        hidden = embedding[before] + position
+        hidden, _ = jax.lax.scan(lambda x, block: (_block(x, block, self.heads), None), hidden, blocks)
+        head = self.param("head", normal, (width, 4), dtype)
+        bias = self.param("head_bias", zeros, (self.norb, 4), dtype)
+        return _normalise(hidden) @ head + bias
+
+
+def _block(x, block, heads):
+    """One pre-normalised layer: causal self-attention, then a perceptron."""
+    n, length, width = x.shape
+    size = width // heads
+    qkv = ((_normalise(x) * block["norm1"]) @ block["qkv"]).reshape(n, length, 3, heads, size)
+    q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    score = jnp.einsum("nqhd,nkhd->nhqk", q, k) / jnp.sqrt(jnp.asarray(size, x.dtype))
+    causal = jnp.tril(jnp.ones((length, length), bool))
+    weight = jax.nn.softmax(jnp.where(causal, score, jnp.asarray(_NEVER, x.dtype)), axis=-1)
+    mixed = jnp.einsum("nhqk,nkhd->nqhd", weight, v).reshape(n, length, width)
+    x = x + mixed @ block["out"]
+    up = jax.nn.gelu((_normalise(x) * block["norm2"]) @ block["up"] + block["up_bias"])
+    return x + up @ block["down"] + block["down_bias"]
+
+
+def _normalise(x):
+    x = x - jnp.mean(x, axis=-1, keepdims=True)
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + jnp.asarray(1e-6, x.dtype))
+
+
+def _tokens(occupations):
+    return occupations[:, 0].astype(jnp.int32) + 2 * occupations[:, 1].astype(jnp.int32)
+
+
+def _log_probability(logits, occupations, electrons):
+    """log P of configurations, (n,) float64: the logits of tokens that leave the sector are masked."""
+    norb = occupations.shape[-1]
+    number = jnp.asarray(electrons, jnp.int32)[:, None]
+    counts = jnp.cumsum(occupations.astype(jnp.int32), axis=-1)
+    used = counts - occupations.astype(jnp.int32)  # electrons on the orbitals before
+    may_fill = used < number
+    may_skip = number - used <= norb - 1 - jnp.arange(norb, dtype=jnp.int32)
+    allowed = jnp.stack([may_skip, may_fill], axis=-1)  # (n, 2, norb, 2)
+    allowed = (allowed[:, 1, :, :, None] & allowed[:, 0, :, None, :]).reshape(*logits.shape)  # beta is the higher bit
+    logits = jnp.where(allowed, logits, jnp.asarray(_NEVER, logits.dtype))
+    log_p = jax.nn.log_softmax(logits, axis=-1)
+    here = jnp.arange(4, dtype=jnp.int32) == _tokens(occupations)[..., None]
+    picked = jnp.sum(jnp.where(here, log_p, jnp.zeros_like(log_p)), axis=-1)
+    return jnp.sum(picked.astype(jnp.float64), axis=-1)
+
+
+def _beta_is_larger(occupations):
+    """Whether the string of beta is the larger number, (n,)."""
+    differ = occupations[:, 0] ^ occupations[:, 1]
+    top = occupations.shape[-1] - 1 - jnp.argmax(differ[:, ::-1], axis=-1)
+    beta = jnp.take_along_axis(occupations[:, 1], top[:, None], axis=1)[:, 0]
+    return beta & jnp.any(differ, axis=-1)
+
+
+def _log_tanh(x):
+    """log tanh x for x >= 0, finite at 0."""
+    return jnp.log(jnp.tanh(x) + 1e-30)
+
+
+def _check(module):
+    name = "jaxqc.nnqs.Transformer"
+    for label in ("norb", "width", "layers", "heads"):
+        if getattr(module, label) < 1:
+            raise ValueError(f"Argument {label} of {name} is {getattr(module, label)}; it must be at least 1.")
+    if module.width % module.heads:
+        raise ValueError(
+            f"Argument width of {name} is {module.width}, which is not a multiple of heads={module.heads}; it must be."
+        )
+    for label in ("nalpha", "nbeta"):
+        if not 0 <= getattr(module, label) <= module.norb:
+            raise ValueError(
+                f"Argument {label} of {name} is {getattr(module, label)}, but must be from 0 to norb={module.norb}."
+            )
+    if module.spin_flip and module.nalpha != module.nbeta:
+        raise ValueError(
+            f"Argument spin_flip of {name} needs as many alpha as beta electrons, but there are {module.nalpha} and "
+            f"{module.nbeta}; use spin_flip=False."
+        )

@@ -1,0 +1,176 @@
+"""Batches through a network, exact gradients of any loss of its amplitudes, and steps of an optimiser."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxqc.nnqs._bits import SENTINEL, aufbau, unpack
+
+
+class Sector(NamedTuple):
+    """Orbitals and electrons of a network's configurations (static)."""
+
+    norb: int
+    nalpha: int
+    nbeta: int
+
+
+class TrainState(NamedTuple):
+    """What a step needs: parameters, the optimiser's state, and how many steps were taken, () int32."""
+
+    parameters: Any
+    optimizer: Any
+    step: jax.Array
+
+
+def batch_size(sector: Sector, memory: int, width: int = 32, hidden: int = 512, layers: int = 4) -> int:
+    """How many configurations pass the network at once within a budget of memory, a power of two from 64 to 4096.
+
+    Args:
+        sector: orbitals and electrons.
+        memory: bytes for activations and their gradients.
+        width, hidden, layers: of the network.
+    """
+    floats = sector.norb * layers * (24 * width + 8 * sector.norb) + 16 * hidden
+    affordable = max(int(memory) // (8 * floats), 64)
+    return min(1 << (affordable.bit_length() - 1), 4096)
+
+
+def occupations_of(keys, sector: Sector) -> jax.Array:
+    """Occupations for a network, (n, 2, norb) bool; unused rows become the lowest configuration."""
+    unused = jnp.all(keys == jnp.uint64(SENTINEL), axis=-1, keepdims=True)
+    return unpack(jnp.where(unused, aufbau(*sector), keys), sector.norb)
+
+
+def _chunks(keys, batch):
+    missing = -keys.shape[0] % batch
+    padded = jnp.concatenate([keys, jnp.full((missing, keys.shape[1]), SENTINEL, jnp.uint64)])
+    return padded.reshape(-1, batch, keys.shape[1])
+
+
+@partial(jax.jit, static_argnames=("apply", "sector", "batch"))
+def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 4096) -> tuple[jax.Array, jax.Array]:
+    """Log-amplitudes and phases of many configurations, in batches.
+
+    Args:
+        apply: `module.apply` of a network.
+        parameters: its parameters.
+        keys: (n, words) uint64; sentinels are allowed and mean nothing in the result.
+        sector: orbitals and electrons.
+        batch: how many at once.
+
+    Returns:
+        log_amplitude, phase: (n,) float64 each.
+    """
+    n, batch = keys.shape[0], min(batch, max(keys.shape[0], 1))
+
+    def one(chunk):
+        log_amplitude, phase = apply(parameters, occupations_of(chunk, sector))
+        return log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
+
+    log_amplitude, phase = jax.lax.map(one, _chunks(keys, batch))
+    return log_amplitude.reshape(-1)[:n], phase.reshape(-1)[:n]
+
+
+def value_and_grad(objective: Callable, apply: Callable, parameters, keys, sector: Sector, batch: int = 4096):
+    """A loss and its exact gradient with respect to the parameters, in memory of one batch.
+
+    The network runs forward over all batches; the loss gives its derivatives with respect to every log-amplitude and
+    phase; each batch then runs forward and backward once with these, and the gradients are added in order.
+
+    Args:
+        objective: (log_amplitude, phase) -> loss () or (loss, auxiliary), with (n,) float64 arguments.
+        apply, parameters, keys, sector, batch: as for `evaluate`.
+
+    Returns:
+        What `objective` gives, and the gradient, like `parameters`.
+    """
+
+    def loss(log_amplitude, phase):
+        out = objective(log_amplitude, phase)
+        return out if isinstance(out, tuple) else (out, None)
+
+    slopes = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+    n, batch = keys.shape[0], min(batch, keys.shape[0])
+
+    def network(parameters, chunk):
+        log_amplitude, phase = apply(parameters, occupations_of(chunk, sector))
+        return log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
+
+    if n == batch:
+        outputs, pullback = jax.vjp(lambda p: network(p, keys), parameters)
+        value, cotangents = slopes(*outputs)
+        return value, pullback(cotangents)[0]
+    value, cotangents = slopes(*evaluate(apply, parameters, keys, sector, batch))
+    chunks = _chunks(keys, batch)
+    padded = [jnp.pad(c, (0, chunks.shape[0] * batch - n)).reshape(-1, batch) for c in cotangents]
+
+    def add(total, item):
+        chunk, by_size, by_phase = item
+        _, pullback = jax.vjp(lambda p: network(p, chunk), parameters)
+        return jax.tree.map(jnp.add, total, pullback((by_size, by_phase))[0]), None
+
+    zero = jax.tree.map(jnp.zeros_like, parameters)
+    gradient, _ = jax.lax.scan(add, zero, (chunks, *padded))
+    return value, gradient
+
+
+def make_steps(objective: Callable, apply: Callable, optimizer, sector: Sector, batch: int = 4096, length: int = 10):
+    """A compiled function that takes up to `length` steps of an Optax optimiser.
+
+    Args:
+        objective: (log_amplitude, phase, data) -> loss () and a pytree of auxiliary results.
+        apply: `module.apply` of a network.
+        optimizer: an `optax.GradientTransformation`.
+        sector, batch: as for `evaluate`.
+        length: most steps in one call.
+
+    Returns:
+        (state, keys, data, number) -> state, auxiliary results of every step, (length, ...), zero from `number` on.
+
+    Raises:
+        ImportError: Optax is not installed.
+    """
+    optax = import_optax()
+
+    def step(keys, data, state):
+        (_, auxiliary), gradient = value_and_grad(
+            lambda a, p: objective(a, p, data), apply, state.parameters, keys, sector, batch
+        )
+        with jax.numpy_dtype_promotion("standard"):  # Optax does not keep the strict rules
+            updates, inner = optimizer.update(gradient, state.optimizer, state.parameters)
+            parameters = optax.apply_updates(state.parameters, updates)
+        return TrainState(parameters, inner, state.step + jnp.int32(1)), auxiliary
+
+    @jax.jit
+    def steps(state, keys, data, number):
+        shapes = jax.eval_shape(partial(step, keys, data), state)[1]
+        records = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes)
+
+        def body(k, carry):
+            state, records = carry
+            state, auxiliary = step(keys, data, state)
+            return state, jax.tree.map(lambda r, x: r.at[k].set(x), records, auxiliary)
+
+        return jax.lax.fori_loop(0, jnp.minimum(number, length), body, (state, records))
+
+    return steps
+
+
+def import_optax():
+    """Optax.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import optax
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "Training a neural wave function needs Optax; install it with `pip install optax`, or jaxqc with the "
+            "extra: `pip install 'jaxqc[train]'`."
+        ) from error
+    return optax
