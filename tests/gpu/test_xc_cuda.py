@@ -209,7 +209,9 @@ def test_a_launch_that_fails_is_an_error_that_names_kernel_and_cause():
     unit = rows_unit(0, False)
     step = Step(unit, "xc_basis", 64, (int64(0),) * 7, grid=1, shared=10**6)
     with pytest.raises(Exception, match="xc_basis.*CUDA_ERROR_INVALID_VALUE"):
-        jax.block_until_ready(jax.jit(lambda x: call("jaxqc_test", [step], [x], x))(jnp.zeros(4)))
+        jax.block_until_ready(
+            jax.jit(lambda x: call("jaxqc_test", [step], [jax.ShapeDtypeStruct(x.shape, x.dtype)], x))(jnp.zeros(4))
+        )
 
 
 def test_nan_is_passed_on():
