@@ -12,7 +12,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROC
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # The install points to this folder, so that Python sources need no new one; compiled sources do.
-COMPILED = pyproject.toml CMakeLists.txt $(wildcard ffi_kernels/rcg/*.py ffi_kernels/runtime/*)
+COMPILED = pyproject.toml CMakeLists.txt $(wildcard ffi_kernels/rcg/*.py ffi_kernels/runtime/* ffi_kernels/runtime_gpu/*)
 # What the build itself needs, in the environment: so it compiles against the very JAX that will run.
 BUILD_TOOLS = "scikit-build-core>=0.10" cmake ninja
 
