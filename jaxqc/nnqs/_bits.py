@@ -130,7 +130,7 @@ def search(keys, queries) -> jax.Array:
     """
     size = keys.shape[0]
     if keys.shape[-1] == 1:
-        return jnp.searchsorted(keys[:, 0], queries[:, 0], method="scan_unrolled").astype(jnp.int32)
+        return jnp.searchsorted(keys[:, 0], queries[:, 0]).astype(jnp.int32)
     low = jnp.zeros(queries.shape[0], jnp.int32)
     high = jnp.full(queries.shape[0], size, jnp.int32)
 

@@ -1,0 +1,59 @@
+"""Run by test_nnqs_core_deduplicate.py with 8 virtual devices: de-duplication over meshes, against NumPy."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxqc  # noqa: F401
+from jaxqc.nnqs import deduplicate
+from jaxqc.nnqs._bits import SENTINEL
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def inputs():
+    """Keys, numbers of devices, whether the inverse is wanted; equal shapes share their compiled programs."""
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 2**63, 20000, dtype=np.uint64)[:, None]
+    yield "random", words, (1, 2, 4, 8)
+    skewed = np.concatenate([np.repeat(words[:100], 150), words[:5000, 0] >> np.uint64(40)])[:, None]
+    yield "skewed", rng.permutation(skewed), (1, 2, 4, 8)
+    yield "sorted", np.sort(rng.integers(0, 15000, 20000, dtype=np.uint64))[:, None], (8,)
+    lumps = (rng.standard_normal(15000) ** 4 * 1e6).astype(np.uint64)[:, None]
+    yield "lumps", np.concatenate([lumps, np.full((5000, 1), SENTINEL)]), (8,)
+    yield "one of a kind", np.full((20000, 1), 7, np.uint64), (8,)
+    two = np.stack([rng.integers(0, 50, 15000), rng.integers(0, 2**62, 15000)], axis=1).astype(np.uint64)
+    yield "two words", np.concatenate([two, two[:5000]]), (8,)
+    yield "few", words[:3], (4,)
+
+
+def main():
+    result = {}
+    for name, keys, numbers in inputs():
+        used = keys[np.any(keys != SENTINEL, axis=1)]
+        reference = np.unique(used, axis=0)
+        shares = []
+        for devices in numbers:
+            mesh = jax.make_mesh((devices,), ("d",), devices=jax.devices()[:devices])
+            found = deduplicate(jnp.asarray(keys), mesh, inverse=True)
+            count = int(found.count)
+            assert count == len(reference), (name, devices, count, len(reference))
+            rows = np.asarray(found.keys)
+            np.testing.assert_array_equal(rows[:count], reference)
+            assert np.all(rows[count:] == SENTINEL)
+            inverse = np.asarray(found.inverse)
+            back = np.concatenate([rows, np.full((1, rows.shape[1]), SENTINEL)])[inverse]
+            np.testing.assert_array_equal(back[np.any(keys != SENTINEL, axis=1)], used)
+            assert np.all(inverse[np.all(keys == SENTINEL, axis=1)] == count)
+            per_device = [
+                int(np.sum(np.any(np.asarray(s.data) != SENTINEL, axis=1))) for s in found.keys.addressable_shards
+            ]
+            shares.append(max(per_device) / max(1, min(per_device)))
+        result[name] = {"count": len(reference), "balance": shares}
+    print("RESULT " + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
