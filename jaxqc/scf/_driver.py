@@ -234,7 +234,7 @@ def _judge(result, checked, solution):
     if energy != energy or energy in (float("inf"), -float("inf")):
         raise ConvergenceError(
             f"{what} met numbers that are not finite in cycle {int(result.cycles)}; check the geometry, exponents and "
-            "guess, or raise linear_dependence.",
+            f"guess, or raise linear_dependence.{_about_functional(checked)}",
             result,
         )
     nao, nalpha = result.reference.nao, result.reference.nalpha
@@ -263,6 +263,15 @@ def _judge(result, checked, solution):
         "another guess ('core', or the result at a near geometry), or check charge, spin and geometry. "
         "throw=False returns the unconverged result.",
         result,
+    )
+
+
+def _about_functional(checked):
+    if checked.method.xc is None or checked.method.xc.functional.named:
+        return ""
+    return (
+        " A functional of your own must be finite, and so must be its derivatives, also where densities and their "
+        "gradients are 0: powers and logarithms need a small number added, or jnp.where on their argument too."
     )
 
 

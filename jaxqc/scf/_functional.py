@@ -27,6 +27,7 @@ class BoundFunctional:
         exchange: terms (coefficient, omega) of exact exchange.
         key: what decides whether two are equal.
         function: from `Features` to the energy per volume.
+        named: whether it comes by a name, and not as a user's function.
     """
 
     name: str
@@ -34,6 +35,7 @@ class BoundFunctional:
     exchange: tuple[tuple[float, float], ...]
     key: Any
     function: Any
+    named: bool = True
 
     def __eq__(self, other):
         return isinstance(other, BoundFunctional) and self.key == other.key
@@ -89,7 +91,7 @@ def bind(functional) -> tuple[BoundFunctional, tuple[jax.Array, ...]]:
     parameters = tuple(jnp.asarray(closed.consts[i]) for i in where)
     fixed = [_fingerprint(c) for i, c in enumerate(closed.consts) if i not in where]
     key = (*static, str(closed.jaxpr), *fixed, *_hidden(closed.jaxpr), *(_shape(p) for p in parameters))
-    return BoundFunctional(*static, key=key, function=function), parameters
+    return BoundFunctional(*static, key=key, function=function, named=False), parameters
 
 
 def _merged(exchange):

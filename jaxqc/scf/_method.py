@@ -116,9 +116,9 @@ class Builder:
         self._mol, self._method = mol, method
         self._xc = None
         if method.xc is not None:
-            from jaxqc.scf._xc import energy_on_grid
+            from jaxqc.scf._xc import GridEnergy
 
-            self._xc = energy_on_grid(mol, parameters, method.xc)
+            self._xc = GridEnergy(mol, parameters, method.xc)
 
     @property
     def levels_tell(self) -> bool:
@@ -135,14 +135,11 @@ class Builder:
 
     def xc_energy(self, density):
         """Exchange-correlation energy (), Hartree, and electrons on the grid (); None for Hartree-Fock."""
-        return (None, None) if self._xc is None else self._xc(density)
+        return (None, None) if self._xc is None else self._xc.energy(density)
 
     def _potential(self, density):
-        """The other part and its energy, as arguments of `MeanField`."""
-        if self._xc is None:
-            return ()
-        (energy, electrons), potential = jax.value_and_grad(self._xc, has_aux=True)(density)
-        return _fock.symmetric(potential), energy, electrons
+        """The other part, its energy and its electrons, as arguments of `MeanField`."""
+        return () if self._xc is None else self._xc.potential(density)
 
     def __call__(self, density) -> MeanField:
         """The mean field, built in one piece."""
@@ -158,9 +155,5 @@ class Builder:
         xc = self._xc
         if xc is None:
             return self.two_electron
-
-        def potential(d):
-            return _fock.symmetric(jax.grad(xc, has_aux=True)(d)[0])
-
-        _, change_of = jax.linearize(potential, density)
+        _, change_of = jax.linearize(lambda d: xc.potential(d)[0], density)
         return lambda change: self.two_electron(change) + change_of(change)

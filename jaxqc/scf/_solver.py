@@ -131,7 +131,8 @@ def solve(arguments, guess, controls, reference, settings) -> tuple[Solution, St
     # Rotations need orbitals, so one plain step comes first where all others are of second order.
     limit = 1 if settings.second_order == "always" else settings.max_cycles
     state = _diis_loop(state, build, system, controls, reference, settings, limit)
-    state = _settle(state, build, system, reference)
+    # A program that others go on from leaves doubtful cases to them.
+    state = _settle(state, build, system, reference, thorough=settings.second_order != "deferred")
     before = state.cycle
     if settings.second_order in ("auto", "always"):
         state = _second_order(state, build, system, controls, reference, settings)
@@ -142,6 +143,7 @@ def resume(arguments, state, controls, reference, settings) -> Solution:
     """Goes on with second-order steps where DIIS stalled, or ended in what cannot be the ground state."""
     system, build = _prepare(arguments, controls, settings)
     before = state.cycle
+    state = _settle(state, build, system, reference)
     state = _second_order(state, build, system, controls, reference, settings)
     return _finish(state, before, system, reference)
 
@@ -299,17 +301,17 @@ def _unit_density(reference, density):
     return 0.5 * jnp.sum(density, axis=0, keepdims=True)
 
 
-def _settle(state, build, system, reference):
+def _settle(state, build, system, reference, thorough=True):
     """Makes the orbitals canonical, which changes no density, and judges whether the state can be the ground state.
 
     A minimum of UHF has a gap in each spin channel, so crossed levels show a saddle point. DIIS ends in one where
     two determinants that are mirror images follow each other, such as H- H+ and H+ H-. With a density functional a
     minimum may have crossed levels (an electron in one of two equal orbitals lifts its own level), so there the energy
-    of turned orbitals decides.
+    of turned orbitals decides, unless `thorough` is False: then crossed levels are judged as those of Hartree-Fock.
     """
     coefficients, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field.total)
     crossed = jnp.any(crossed_sets(reference, levels))
-    if not build.levels_tell:
+    if thorough and not build.levels_tell:
 
         def lower():
             return _turned(coefficients, levels, build, system, reference)[1] < state.energy - _HIGHER

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxqc.scf._compile import outermost, quick_jit
+from jaxqc.scf._fock import symmetric
 from jaxqc.xc import build_layout, xc_energy
 from jaxqc.xc._grid import place
 
@@ -17,27 +18,43 @@ from jaxqc.xc._grid import place
 _FEW = 160
 
 
-def energy_on_grid(mol, parameters, xc):
-    """Prepares grid and lists of shells.
+class GridEnergy:
+    """Exchange-correlation energies of densities of one molecule on one grid.
 
     Args:
         mol: `Molecule`.
         parameters: arrays of the functional.
         xc: `KohnSham`.
-
-    Returns:
-        Function from a density (nspin, nao, nao) to its exchange-correlation energy (), Hartree, and the integral of
-        the density over the grid ().
     """
-    functional = xc.functional.apply(parameters)
-    grid = place(xc.template, mol.coords, xc.partition, moving=xc.grid_response)
-    layout = build_layout(mol, grid.coords, grid.weights, epsilon=xc.epsilon, capacity=xc.capacity)
 
-    def energy(density):
-        electrons, exc = xc_energy(mol, layout, functional, density)
-        return exc, electrons
+    def __init__(self, mol, parameters, xc):
+        grid = place(xc.template, mol.coords, xc.partition, moving=xc.grid_response)
+        layout = build_layout(mol, grid.coords, grid.weights, epsilon=xc.epsilon, capacity=xc.capacity)
+        self._operands, self._functional = (mol, layout, parameters), xc.functional
 
-    return energy
+    def energy(self, density):
+        """Energy (), Hartree, of a density (nspin, nao, nao), and its integral over the grid ()."""
+        return _energy(density, *self._operands, functional=self._functional)
+
+    def potential(self, density):
+        """Derivative (nspin, nao, nao) of the energy with respect to the density, then what `energy` gives."""
+        return _potential(density, *self._operands, functional=self._functional)
+
+
+# Compiled functions of their own, so that the many places that need them trace them once.
+
+
+@partial(jax.jit, static_argnames=("functional",))
+def _energy(density, mol, layout, parameters, *, functional):
+    electrons, exc = xc_energy(mol, layout, functional.apply(parameters), density)
+    return exc, electrons
+
+
+@partial(jax.jit, static_argnames=("functional",))
+def _potential(density, mol, layout, parameters, *, functional):
+    energy = partial(_energy, functional=functional)
+    (exc, electrons), slope = jax.value_and_grad(energy, has_aux=True)(density, mol, layout, parameters)
+    return symmetric(slope), exc, electrons
 
 
 def measured_capacity(mol, template, partition, epsilon):
