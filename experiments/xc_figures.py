@@ -35,6 +35,10 @@ def show(part, row):
     print(f"{part}: {facts}", flush=True)
 
 
+def systems_of(options, quick, full):
+    return options.systems or (quick if options.quick else full)
+
+
 def size(mol, grid):
     return {"atoms": mol.natm, "functions": mol.nao, "points": int(grid.size)}
 
@@ -63,8 +67,7 @@ def speedup(options):
     import numpy as np
     import xc_measure as m
 
-    systems = ("water 5", "glycine 4") if options.quick else SPEEDUP
-    for what in systems:
+    for what in systems_of(options, ("water 5", "glycine 4"), SPEEDUP):
         mol = m.molecule(what, options.basis)
         grid = m.grid_of(mol, options.level)
         mole = mol.to_pyscf()
@@ -91,8 +94,7 @@ def accuracy(options):
     import xc_measure as m
     from pyscf import dft
 
-    systems = ("water 3",) if options.quick else ("water 5", "glycine 2", "boron nitride 1")
-    for what in systems:
+    for what in systems_of(options, ("water 3",), ("water 5", "glycine 2", "boron nitride 1")):
         mol = m.molecule(what, options.basis)
         mole = mol.to_pyscf()
         c = m.orbitals(mole)
@@ -122,7 +124,7 @@ def accuracy(options):
 def breakdown(options):
     import xc_measure as m
 
-    for what in ("glycine 4",) if options.quick else ("water 20", "boron nitride 3", "glycine 10"):
+    for what in systems_of(options, ("glycine 4",), ("water 20", "boron nitride 3", "glycine 10")):
         mol = m.molecule(what, options.basis)
         grid = m.grid_of(mol, options.level)
         c = m.orbitals(mol.to_pyscf())
@@ -153,8 +155,7 @@ def activation(options):
     import jax
     import xc_measure as m
 
-    systems = ("water 5", "glycine 4") if options.quick else (*ACTIVATION, "glycine 57")
-    for what in systems:
+    for what in systems_of(options, ("water 5", "glycine 4"), ACTIVATION):
         mol = m.molecule(what, options.basis)
         grid = m.grid_of(mol, options.level_scaling)
         density = m.atomic_density(mol)
@@ -173,7 +174,7 @@ def activation(options):
         }
 
 
-ACTIVATION = ("water 5", "water 20", "boron nitride 2", "boron nitride 4", "glycine 28")
+ACTIVATION = ("water 5", "water 20", "boron nitride 2", "boron nitride 4", "glycine 28", "glycine 57")
 
 
 def kernels(options):
@@ -185,7 +186,7 @@ def kernels(options):
     from jaxqc.xc._density import potential_matrix
     from jaxqc.xc._potential import point_features
 
-    for what in ("glycine 4",) if options.quick else ("water 20", "glycine 10"):
+    for what in systems_of(options, ("glycine 4",), ("water 20", "glycine 10")):
         mol = m.molecule(what, options.basis)
         grid = m.grid_of(mol, options.level)
         c = m.orbitals(mol.to_pyscf())
@@ -238,6 +239,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--quick", action="store_true", help="small systems, written beside the full results")
+    parser.add_argument("--systems", nargs="+", help='such as "water 10" "glycine 7"; for all parts but scaling')
     parser.add_argument("--threads", type=int, default=1, help="processors to use")
     parser.add_argument("--basis", default="def2-svp")
     parser.add_argument("--xc", default="b3lyp")
