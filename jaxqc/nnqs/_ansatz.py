@@ -1,7 +1,7 @@
 """The neural wave function: an autoregressive transformer for |psi|^2 and a perceptron for the phase, in Flax.
 
 A configuration is read as one token per spatial orbital (empty, alpha, beta, both). Conditional probabilities that
-would leave the sector of `nalpha` and `nbeta` electrons are masked, so that |psi|^2 sums to one over the sector exactly.
+would leave the sector of `nalpha` and `nbeta` electrons are masked, so that |psi|^2 sums to one over it exactly.
 """
 
 from typing import Any
@@ -105,8 +105,10 @@ class _Conditionals(nn.Module):
     @nn.compact
     def __call__(self, tokens):
         width, depth, dtype = self.width, self.layers, self.dtype
-        normal, zeros, ones = nn.initializers.normal(0.02), nn.initializers.zeros, nn.initializers.ones
-        matrix = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", in_axis=-2, out_axis=-1)
+        zeros, ones = nn.initializers.zeros, nn.initializers.ones
+
+        def matrix(key, shape, dtype):  # of inputs with variance 1 it makes outputs with variance 1
+            return nn.initializers.normal(shape[-2] ** -0.5)(key, shape, dtype)
 
         def stacked(name, initializer, *shape):
             return self.param(name, initializer, (depth, *shape), dtype)
@@ -127,7 +129,7 @@ class _Conditionals(nn.Module):
         before = jnp.concatenate([jnp.full_like(tokens[:, :1], _START), tokens[:, :-1]], axis=1)
         hidden = embedding[before] + position
         hidden, _ = jax.lax.scan(lambda x, block: (_block(x, block, self.heads), None), hidden, blocks)
-        head = self.param("head", normal, (width, 4), dtype)
+        head = self.param("head", nn.initializers.normal(0.02), (width, 4), dtype)
         bias = self.param("head_bias", zeros, (self.norb, 4), dtype)
         return _normalise(hidden) @ head + bias
 

@@ -55,8 +55,12 @@ def _parts(log_amplitude, phase, members):
     return jnp.stack([size * jnp.cos(phase), size * jnp.sin(phase)]), top
 
 
+def local_products(log_amplitude, phase, links) -> tuple[jax.Array, jax.Array]:
+    """psi and H psi on S, real and imaginary parts, (2, n) each, in a scale where the largest |psi| of S is 1."""
+    return _pieces(log_amplitude, phase, links)[:2]
+
+
 def _pieces(log_amplitude, phase, links):
-    """psi and H psi on S, (2, n) each, and the logarithm of their scale."""
     psi, top = _parts(log_amplitude, phase, links.members)
     member = links.members.astype(jnp.float64)
 

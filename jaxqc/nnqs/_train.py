@@ -145,6 +145,12 @@ def make_steps(objective: Callable, apply: Callable, optimizer, sector: Sector, 
             parameters = optax.apply_updates(state.parameters, updates)
         return TrainState(parameters, inner, state.step + jnp.int32(1)), auxiliary
 
+    return repeated(step, length)
+
+
+def repeated(step: Callable, length: int):
+    """(keys, data, state) -> state, record, as a compiled function that is described in `make_steps`."""
+
     @jax.jit
     def steps(state, keys, data, number):
         shapes = jax.eval_shape(partial(step, keys, data), state)[1]
@@ -152,8 +158,8 @@ def make_steps(objective: Callable, apply: Callable, optimizer, sector: Sector, 
 
         def body(k, carry):
             state, records = carry
-            state, auxiliary = step(keys, data, state)
-            return state, jax.tree.map(lambda r, x: r.at[k].set(x), records, auxiliary)
+            state, record = step(keys, data, state)
+            return state, jax.tree.map(lambda r, x: r.at[k].set(x), records, record)
 
         return jax.lax.fori_loop(0, jnp.minimum(number, length), body, (state, records))
 

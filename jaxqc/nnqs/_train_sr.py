@@ -1,0 +1,91 @@
+r"""Stochastic reconfiguration on small sets: minSR, and SPRING, which adds momentum to it.
+
+With X the centred, weighted derivatives of log psi, (rows, parameters), and e the weighted deviations of local
+energies, the step is X^T (X X^T + damping)^-1 (e - m X d) + m d, with d the step before. m = 0 is minSR.
+Chen and Heyl, doi:10.1038/s41567-024-02566-1; Goldshlager, Abrahamsen and Lin, doi:10.1016/j.jcp.2024.113351.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from jaxqc.nnqs._energy import estimate, local_products
+from jaxqc.nnqs._train import Sector, TrainState, occupations_of, repeated
+
+
+class Spring(NamedTuple):
+    """Settings of SPRING, to be given to `jaxqc.nnqs.solve` as optimiser; `momentum=0` is minSR.
+
+    Memory is that of 8 bytes for each parameter and each configuration of the set.
+
+    Attributes:
+        learning_rate: length of a step.
+        damping: added to the diagonal of the matrix.
+        momentum: share of the step before that is kept, below 1.
+        largest: bound of the norm of a change of the parameters.
+    """
+
+    learning_rate: float = 0.1
+    damping: float = 1e-3
+    momentum: float = 0.9
+    largest: float = 0.3
+
+    def init(self, parameters):
+        """The step before the first one: zero."""
+        return jax.tree.map(jnp.zeros_like, parameters)
+
+
+def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: int = 10):
+    """As `make_steps`, for the data of `solve`: links, a vector to learn, and whether it is learned (1 or 0)."""
+
+    def jacobian(parameters, keys):
+        """Derivatives of log-amplitude and phase of every configuration, (2, n, parameters)."""
+        occupations = occupations_of(keys, sector)
+        flat, restore = ravel_pytree(parameters)
+
+        def single(vector, occupation):
+            log_amplitude, phase = apply(restore(vector), occupation[None])
+            return jnp.stack([log_amplitude[0], phase[0]]).astype(jnp.float64)
+
+        return jnp.moveaxis(jax.lax.map(partial(jax.jacrev(single), flat), occupations, batch_size=32), 1, 0)
+
+    def step(keys, data, state):
+        links, teacher, taught = data
+        log_amplitude, phase = apply(state.parameters, occupations_of(keys, sector))
+        log_amplitude, phase = log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
+        psi, h_psi = local_products(log_amplitude, phase, links)
+        # To learn c is to find the ground state of -|c><c|.
+        h_psi = taught * (-teacher * (psi @ teacher)[:, None]) + (1 - taught) * h_psi
+        norm = jnp.sum(psi * psi)
+        value = jnp.sum(psi * h_psi) / norm
+        share = jnp.sum(psi * psi, axis=0) / norm
+        size = jnp.sqrt(jnp.maximum(share, 1e-300))
+        error = jnp.stack(
+            [
+                jnp.sum(psi * (h_psi - value * psi), axis=0) / norm / size,
+                (psi[0] * h_psi[1] - psi[1] * h_psi[0]) / norm / size,
+            ]
+        ).reshape(-1)
+        rows = jacobian(state.parameters, keys)
+        share, size = share.astype(rows.dtype), size.astype(rows.dtype)
+        rows = (rows - jnp.einsum("n,snp->sp", share, rows)[:, None]) * size[:, None]
+        rows = rows.reshape(-1, rows.shape[-1])
+        before, restore = ravel_pytree(state.optimizer)
+        kept = spring.momentum * before
+        gram = jnp.matmul(rows, rows.T, precision="highest").astype(jnp.float64)
+        shifted = gram + spring.damping * jnp.eye(gram.shape[0])
+        solved = jnp.linalg.solve(shifted, error - (rows @ kept).astype(jnp.float64))
+        change = rows.T @ solved.astype(rows.dtype) + kept
+        length_of = spring.learning_rate * jnp.linalg.norm(change)
+        scale = spring.learning_rate * jnp.minimum(1.0, spring.largest / jnp.maximum(length_of, 1e-30))
+        update = restore(scale * change)
+        parameters = jax.tree.map(jnp.subtract, state.parameters, update)
+        found = estimate(log_amplitude, phase, links)
+        record = {**found._asdict(), "loss": value}
+        return TrainState(parameters, restore(change), state.step + jnp.int32(1)), record
+
+    return repeated(step, length)
