@@ -118,7 +118,8 @@ def speedup(rows, settings):
         axis.axhline(1.0, color="k", linewidth=0.7)
 
     text = (
-        "\n\nThe last columns are the largest differences from PySCF. DenseXC is left out where it would take too long."
+        "\n\nThe last columns are the differences from PySCF. DenseXC spends most of its time on orbital values; for the "
+        "kernels without screening see below. It is left out where it would take too long."
     )
     return table(head, lines) + text, figure_of(draw)
 
@@ -207,6 +208,7 @@ def write(found, path):
         about = f"{settings['date']}, {settings['device']}, {settings['basis']}"
         about += "" if part == "kernels" else f", {settings['xc']}"
         about += "" if part == "accuracy" else f", grid level {level}"
-        lines += ["", f"## {title}", "", f"{about}; load average {settings['load']}.", "", text, ""]
+        busy = " Other work stretched wall times." if settings["load"] > 2 else ""
+        lines += ["", f"## {title}", "", f"{about}; load average {settings['load']}.{busy}", "", text, ""]
         lines += [f"![{title}](figures/{name})"]
     path.write_text("\n".join(lines) + "\n")
