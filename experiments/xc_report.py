@@ -118,8 +118,8 @@ def speedup(rows, settings):
         axis.axhline(1.0, color="k", linewidth=0.7)
 
     text = (
-        "\n\nThe last columns are the differences from PySCF. DenseXC spends most of its time on orbital values; for the "
-        "kernels without screening see below. It is left out where it would take too long."
+        "\n\nThe last columns are the differences from PySCF. DenseXC spends most of its time on orbital values; for "
+        "the kernels without screening see below. It is left out where it would take too long."
     )
     return table(head, lines) + text, figure_of(draw)
 
