@@ -32,7 +32,7 @@ _CACHE_BYTES = 2**19
     data_fields=["count", "order", "shell", "bound", "weight_max", "overflow"],
     meta_fields=["row", "capacity"],
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class RowLists:
     r"""The shells of each row of grid points.
 
@@ -58,6 +58,9 @@ class RowLists:
     weight_max: jax.Array
     overflow: jax.Array
 
+    def __repr__(self) -> str:
+        return f"RowLists({self.count.shape[0]} rows of {self.row} points, at most {self.capacity} shells each)"
+
     @property
     def arrays(self) -> tuple[jax.Array, ...]:
         """The arrays in the order in which the kernels take them."""
@@ -69,7 +72,7 @@ class RowLists:
     data_fields=["points", "weights", "permutation", "density", "potential"],
     meta_fields=["npoint", "epsilon"],
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Layout:
     r"""A grid cut into rows, with the lists of shells that the kernels read.
 
@@ -90,6 +93,10 @@ class Layout:
     permutation: jax.Array
     density: RowLists
     potential: RowLists
+
+    def __repr__(self) -> str:
+        rows = self.density.count.shape[0]
+        return f"Layout({self.npoint} points in {rows} rows of {self.density.row}, epsilon {self.epsilon:g})"
 
     def moved(self, points: jax.Array, weights: jax.Array) -> "Layout":
         """The same lists for points `(npoint, 3)` and weights `(npoint,)` of the grid, in the order of the grid."""
@@ -192,9 +199,11 @@ def _row_lists(shells, points, weights, cart, row, epsilon, capacity) -> RowList
         return _build(shells, points, weights, cart, row, epsilon, capacity or most)
     lists = _build(shells, points, weights, cart, row, epsilon, min(most, 256 if _cuda_rules.on_gpu() else 96))
     longest = int(lists.overflow)
+    if longest > most:  # no list is that long: input that is not finite, and the results will say so by NaN
+        return lists
     if longest > lists.capacity:
         lists = _build(shells, points, weights, cart, row, epsilon, _round_up(longest))
-    elif _cuda_rules.on_gpu() and _round_up(longest) < lists.capacity:
+    if _cuda_rules.on_gpu() and _round_up(longest) < lists.capacity:
         # Shorter descriptions leave more of the GPU's shared memory to orbital values.
         capacity = _round_up(longest)
         lists = dataclasses.replace(

@@ -16,8 +16,9 @@ _SUPPLIED = {"lda": ("rho",), "gga": ("rho", "grad", "sigma"), "mgga": ("rho", "
 class Features:
     """Spin densities and what derives from them at n grid points, in atomic units.
 
-    rho (2, n): spin densities. grad (2, 3, n): their gradients. tau (2, n): kinetic energy densities 1/2 sum_i |grad psi_i|^2.
-    sigma (3, n): grad rho_s . grad rho_t for aa, ab, bb. A feature above the kind ("lda", "gga", "mgga") raises an AttributeError.
+    rho (2, n): spin densities. grad (2, 3, n): their gradients. tau (2, n): kinetic energy densities
+    1/2 sum_i |grad psi_i|^2. sigma (3, n): grad rho_s . grad rho_t for aa, ab, bb.
+    A feature above the kind ("lda", "gga", "mgga") raises an AttributeError.
     """
 
     kind: str
@@ -50,7 +51,8 @@ class Features:
     def _ask(self, name, index):
         if index >= len(self.values):
             raise AttributeError(
-                f"The feature {name!r} was asked of densities of kind {self.kind!r}, which carry {', '.join(_SUPPLIED[self.kind])}. "
+                f"The feature {name!r} was asked of densities of kind {self.kind!r}, which carry "
+                f"{', '.join(_SUPPLIED[self.kind])}. "
                 f"Declare the functional as {'mgga' if name == 'tau' else 'gga'!r}, or leave this feature out."
             )
         return self.values[index]

@@ -103,6 +103,12 @@ class Grid:
             )
         if not len(weights):
             raise ValueError("Arguments coords and weights hold no point; an empty grid integrates everything to 0.")
+        if not any(isinstance(x, Tracer) for x in (coords, weights)):
+            bad = int(np.sum(~np.isfinite(np.asarray(coords)).all(1) | ~np.isfinite(np.asarray(weights))))
+            if bad:
+                raise ValueError(
+                    f"Arguments coords and weights must be finite, but {bad} of {len(weights)} points are not."
+                )
         atom = jnp.zeros(len(weights), jnp.int32) if atom is None else jnp.asarray(atom).astype(jnp.int32)
         if atom.shape != weights.shape:
             raise ValueError(f"Argument atom must have the shape {weights.shape}, but it has {atom.shape}.")

@@ -123,4 +123,6 @@ def _check_density(mol, density):
         )
     if not jnp.issubdtype(density.dtype, jnp.floating):
         raise TypeError(f"Argument density must be real numbers, but its type is {density.dtype}.")
+    if not isinstance(density, jax.core.Tracer) and not bool(jnp.isfinite(density).all()):
+        raise ValueError("Argument density must be finite, but it holds infinities or values that are no numbers.")
     return density.astype(jnp.float64)

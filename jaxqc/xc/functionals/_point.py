@@ -79,7 +79,7 @@ def point(features, kind):
     raw = features.rho
     rho = tuple(clamp(raw[s], RHO_FLOOR) for s in (0, 1))
     n = rho[0] + rho[1]
-    active = raw[0] + raw[1] > RHO_FLOOR
+    active = jnp.logical_not(raw[0] + raw[1] <= RHO_FLOOR)  # a density that is no number stays visible
     if kind == "lda":
         return Point(rho, n, active)
     raw = features.sigma

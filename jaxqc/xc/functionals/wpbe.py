@@ -3,6 +3,10 @@
 The exchange hole J(s, y) of Ernzerhof and Perdew, doi:10.1063/1.476928, times erfc(w y), w = omega/k_F, integrated
 over the distance y (doi:10.1063/1.1564060, doi:10.1063/1.2204597): F = -(8/9) int y J(s, y) erfc(w y) dy. In the term
 that has no closed integral, erfc(x) is e^(-b x^2) (1 + sum_i a_i x^i).
+
+The published definition jumps: s is rescaled from s = 1 on only (by 5e-4 there), and fits replace formulas for small s
+and large w. Energies of HSE06 and LC-wPBE therefore jump by some 1e-8 Hartree where a grid point crosses these borders,
+in every program; their gradients are the derivatives between the jumps, which differences over a border are not.
 """
 
 import math
