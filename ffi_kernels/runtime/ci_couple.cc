@@ -1,7 +1,7 @@
 // Coupled configurations of many sources, as XLA FFI handlers. Results come in the order of sources whatever the number of threads.
 //
 //   jaxqc_ci_couple  keys, count, thresholds, tables -> keys, elements, sources, total
-//   jaxqc_ci_sparse  keys, count, thresholds, tables -> row_start, columns, elements, total   (within the set)
+//   jaxqc_ci_sparse  keys, count, thresholds, tables -> row_start, columns, elements, energies <i|H|i> - E_0, total   (within the set)
 //
 // Where total exceeds the rows of the results, these are incomplete and must not be used.
 #include <atomic>
@@ -95,7 +95,8 @@ struct Entry {
 };
 
 ffi::Error sparse(ffi::ThreadPool pool, Keys keys, Ints count, Reals thresholds, JAXQC_CI_TABLE_PARAMETERS, ffi::ResultBuffer<ffi::S64> row_start,
-                  ffi::ResultBuffer<ffi::S32> columns, ffi::ResultBuffer<ffi::F64> elements, ffi::ResultBuffer<ffi::S64> out_total) {
+                  ffi::ResultBuffer<ffi::S32> columns, ffi::ResultBuffer<ffi::F64> elements, ffi::ResultBuffer<ffi::F64> energies,
+                  ffi::ResultBuffer<ffi::S64> out_total) {
   return guarded([&] {
     const Tables t = JAXQC_CI_TABLES;
     const int64_t n = checked_count(keys, count, t.norb), capacity = static_cast<int64_t>(elements->element_count());
@@ -104,7 +105,9 @@ ffi::Error sparse(ffi::ThreadPool pool, Keys keys, Ints count, Reals thresholds,
     check(static_cast<int64_t>(row_start->element_count()) == rows + 1, "row_start must have one more value than there are keys.");
     const double* threshold = thresholds.typed_data();
     int64_t* start = row_start->typed_data();
+    check(static_cast<int64_t>(energies->element_count()) == rows, "energies must have one value for each key.");
     std::fill(start, start + rows + 1, 0);
+    std::fill(energies->typed_data(), energies->typed_data() + rows, 0.0);
     int64_t filled = 0;
     with_words(t.norb, [&](auto v) {
       constexpr int V = decltype(v)::value;
@@ -115,6 +118,7 @@ ffi::Error sparse(ffi::ThreadPool pool, Keys keys, Ints count, Reals thresholds,
           const int32_t column = lookup.find(c);
           if (column >= 0) items.push_back({h, column});
         };
+        energies->typed_data()[i] = diagonal_element(t, members[i]);
         const size_t before = items.size();
         excite(
             t, Source<V>(members[i], t.norb), threshold[i],
@@ -173,7 +177,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_ci_couple, ci::couple,
                                   .Ret<ffi::Buffer<ffi::U64>>().Ret<ci::Reals>().Ret<ci::Ints>().Ret<ffi::Buffer<ffi::S64>>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_ci_sparse, ci::sparse,
                               ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ci::Keys>().Arg<ci::Ints>().Arg<ci::Reals>().JAXQC_CI_BIND_TABLES
-                                  .Ret<ffi::Buffer<ffi::S64>>().Ret<ci::Ints>().Ret<ci::Reals>().Ret<ffi::Buffer<ffi::S64>>());
+                                  .Ret<ffi::Buffer<ffi::S64>>().Ret<ci::Ints>().Ret<ci::Reals>().Ret<ci::Reals>().Ret<ffi::Buffer<ffi::S64>>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqc_ci_matvec, ci::matvec,
                               ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::Buffer<ffi::S64>>().Arg<ci::Ints>().Arg<ci::Reals>().Arg<ci::Reals>()
                                   .Arg<ci::Reals>().Ret<ci::Reals>());

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxqc.elements import shorten
 from jaxqc.integrals._library import handler
-from jaxqc.nnqs._bits import SENTINEL, Configurations, pack, unpack, word_count
+from jaxqc.nnqs._bits import SENTINEL, Configurations, less, pack, unpack, word_count
 from jaxqc.nnqs._slater_condon import element
 from jaxqc.nnqs._tables import Tables, tables_of
 
@@ -228,3 +228,24 @@ def check_configurations(ham, configurations, name) -> Configurations:
             f"alpha and {ham.nbeta} beta electrons in {ham.norb} orbitals."
         )
     return Configurations(keys, count)
+
+
+def check_set(ham, configurations, name) -> Configurations:
+    """`check_configurations` for a sorted set without repetitions.
+
+    Raises:
+        ValueError: keys do not rise.
+    """
+    keys, count = check_configurations(ham, configurations, name)
+    if keys.shape[0] and not bool(_rises(keys, count)):
+        raise ValueError(
+            f"The configurations given to {name} must be sorted, each of them once; "
+            "jaxqc.nnqs.deduplicate makes them so."
+        )
+    return Configurations(keys, count)
+
+
+@jax.jit
+def _rises(keys, count):
+    inside = jnp.arange(1, keys.shape[0], dtype=jnp.int32) < count
+    return jnp.all(less(keys[:-1], keys[1:]) | ~inside)

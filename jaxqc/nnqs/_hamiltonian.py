@@ -84,7 +84,7 @@ class Hamiltonian:
         return cls(jnp.asarray(constant), jnp.asarray(one), jnp.asarray(two), nalpha, nbeta, irreps)
 
     @classmethod
-    def from_molecule(cls, mol, result=None, frozen: int = 0, active=None) -> "Hamiltonian":
+    def from_molecule(cls, mol, result=None, frozen: int = 0, active=None, natural: bool = False) -> "Hamiltonian":
         """The Hamiltonian of a molecule in the orbitals of a self-consistent field.
 
         Args:
@@ -92,6 +92,7 @@ class Hamiltonian:
             result: its `jaxqc.scf.Result` with one set of orbitals (RHF, RKS, ROHF, ROKS); None computes Hartree-Fock.
             frozen: how many of the lowest orbitals stay doubly occupied.
             active: how many orbitals after those are kept; None for all of them.
+            natural: turn the orbitals into natural orbitals of a small selected CI; they span the same space.
 
         Raises:
             TypeError, ValueError: an argument is not what it must be.
@@ -105,7 +106,12 @@ class Hamiltonian:
         from jaxqc.nnqs._molecule import molecular_integrals
 
         check_molecule(mol, "jaxqc.nnqs.Hamiltonian.from_molecule")
-        return cls(*molecular_integrals(mol, result, frozen, active))
+        ham = cls(*molecular_integrals(mol, result, frozen, active))
+        if natural:
+            from jaxqc.nnqs._selected import natural_orbitals
+
+            ham = ham.rotate(natural_orbitals(ham))
+        return ham
 
     @classmethod
     def from_fcidump(cls, path) -> "Hamiltonian":

@@ -1,0 +1,149 @@
+"""Epstein-Nesbet perturbation theory of second order on top of a vector on a set of configurations."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.integrals._library import handler
+from jaxqc.nnqs._bits import SENTINEL, search
+from jaxqc.nnqs._coupling import (
+    check_epsilon,
+    check_set,
+    couple_fixed,
+    round_capacity,
+    uses_library,
+    with_room,
+)
+from jaxqc.nnqs._deduplicate import deduplicate
+from jaxqc.nnqs._slater_condon import diagonal
+from jaxqc.nnqs._tables import tables_of
+
+MEMORY = 2 << 30  # bytes that the terms of one part may take
+_SAMPLES = 128  # sources from which the number of terms is estimated
+
+
+class External(NamedTuple):
+    """Configurations outside of the set that a vector is coupled to, a JAX pytree.
+
+    Attributes:
+        keys: (capacity, words) uint64, each once, in no order that means anything.
+        sums: (capacity,) sum_i H_ki c_i, Hartree; 0 in unused rows.
+        energies: (capacity,) <k|H|k>, Hartree.
+        count: () int64.
+    """
+
+    keys: jax.Array
+    sums: jax.Array
+    energies: jax.Array
+    count: jax.Array
+
+
+def pt2(ham, configurations, vector, energy, epsilon: float = 1e-8, *, memory: int = MEMORY) -> float:
+    r"""E_PT2 = sum_k (sum_i H_ki c_i)^2 / (E - H_kk) over all configurations k outside of the set.
+
+    Args:
+        ham: `Hamiltonian`.
+        configurations: `Configurations`, or (n, words) uint64 keys.
+        vector: (n,) or (count,) normalised coefficients c, for example of `jaxqc.nnqs.lowest`.
+        energy: E, Hartree, usually <c|H|c>.
+        epsilon: terms |H_ki c_i| up to it are left out, Hartree.
+        memory: bytes for the terms at once; where they need more they are made in parts.
+
+    Returns:
+        Hartree. It is no bound.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+    """
+    name = "jaxqc.nnqs.pt2"
+    check_epsilon(epsilon, name)
+    keys, count = check_set(ham, configurations, name)
+    vector = jnp.asarray(vector, jnp.float64)
+    if vector.ndim != 1 or vector.shape[0] not in (keys.shape[0], int(count)):
+        raise ValueError(
+            f"Argument vector of {name} has the shape {vector.shape}; it must have one coefficient for each of the "
+            f"{int(count)} configurations."
+        )
+    vector = jnp.pad(vector, (0, keys.shape[0] - vector.shape[0]))
+    parts = external(ham, keys, count, vector, epsilon, memory)
+    return sum(float(np.sum(np.asarray(contributions(part, energy)))) for part in parts)
+
+
+@jax.jit
+def contributions(part: External, energy) -> jax.Array:
+    """(capacity,) terms of E_PT2, Hartree; 0 in unused rows."""
+    used = part.sums != 0
+    return jnp.where(used, part.sums**2 / jnp.where(used, energy - part.energies, 1.0), 0.0)
+
+
+def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[External]:
+    """The configurations outside of the set that `vector` (n,) is coupled to, in parts of about `memory` bytes each."""
+    if int(count) == 0:
+        return
+    vector, thresholds = _thresholds(vector, count, epsilon)
+    terms = _estimate(ham, keys, int(count), thresholds)
+    parts = max(1, math.ceil(terms * 16 * (2 + keys.shape[1]) / memory))
+    capacity = round_capacity(math.ceil(0.7 * terms / parts))  # many of the terms are of the same configurations
+    for part in range(parts):
+
+        def call(size, part=part):
+            make = _external_compiled if uses_library() else _external_plain
+            return make(ham, keys, count, vector, thresholds, part, parts, size)
+
+        yield with_room(call, capacity, lambda out: int(out.count))
+
+
+@jax.jit
+def _thresholds(vector, count, epsilon):
+    """The coefficients that are used, and what elements must exceed for epsilon."""
+    used = (jnp.arange(vector.shape[0], dtype=jnp.int32) < count) & (vector != 0)
+    vector = jnp.where(used, vector, 0.0)
+    return vector, jnp.where(used, epsilon / jnp.abs(jnp.where(used, vector, 1.0)), jnp.inf)
+
+
+def _estimate(ham, keys, count, thresholds):
+    """About how many terms there are, from some of the sources."""
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _SAMPLES)).astype(np.int32))
+    some = jnp.asarray(np.pad(chosen, (0, _SAMPLES - chosen.size)))
+    coupled = couple_fixed(ham, tables_of(ham), keys[some], jnp.int32(chosen.size), thresholds[some], capacity=1)
+    return int(coupled.count) * count / chosen.size
+
+
+def _external_compiled(ham, keys, count, vector, thresholds, part, parts, capacity):
+    operands = tables_of(ham), ham.constant, keys, count, vector, thresholds
+    return _call(*operands, part=part, parts=parts, capacity=capacity)
+
+
+@partial(jax.jit, static_argnames=("part", "parts", "capacity"))
+def _call(tables, constant, keys, count, vector, thresholds, *, part, parts, capacity):
+    results = (
+        jax.ShapeDtypeStruct((capacity, keys.shape[1]), jnp.uint64),
+        jax.ShapeDtypeStruct((capacity,), jnp.float64),
+        jax.ShapeDtypeStruct((capacity,), jnp.float64),
+        jax.ShapeDtypeStruct((1,), jnp.int64),
+    )
+    call = jax.ffi.ffi_call(handler("jaxqc_ci_external"), results)
+    attributes = {"part": np.int64(part), "parts": np.int64(parts)}
+    out_keys, sums, energies, total = call(keys, count.reshape(1), vector, thresholds, *tables, **attributes)
+    return External(out_keys, sums, energies + constant, total[0])
+
+
+def _external_plain(ham, keys, count, vector, thresholds, part, parts, capacity):
+    """The same from coupling, de-duplication and sums in plain JAX."""
+    coupled = with_room(
+        lambda size: couple_fixed(ham, tables_of(ham), keys, count, thresholds, capacity=size),
+        capacity * parts,
+        lambda out: int(out.count),
+    )
+    inside = jnp.all(keys[jnp.minimum(search(keys, coupled.keys), keys.shape[0] - 1)] == coupled.keys, axis=1)
+    mine = coupled.keys[:, -1] % jnp.uint64(parts) == jnp.uint64(part)
+    wanted = jnp.where((mine & ~inside)[:, None], coupled.keys, SENTINEL)
+    unique = deduplicate(wanted, inverse=True)
+    sums = jax.ops.segment_sum(coupled.elements * vector[coupled.sources], unique.inverse, wanted.shape[0])
+    sums = jnp.where(jnp.arange(wanted.shape[0], dtype=jnp.int32) < unique.count, sums, 0.0)
+    return External(unique.keys, sums, diagonal(ham, unique.keys), unique.count.astype(jnp.int64))

@@ -1,0 +1,192 @@
+"""Selected CI without a network: the set grows by perturbative importance, the energy is extrapolated."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.elements import shorten
+from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
+from jaxqc.nnqs._coupling import check_epsilon, check_set, round_capacity
+from jaxqc.nnqs._davidson import states_on
+from jaxqc.nnqs._density_matrices import density_matrices
+from jaxqc.nnqs._perturbation import MEMORY, contributions, external
+
+_TIE = 1e-9  # relative difference up to which importances count as equal
+_TOLERANCE = 1e-6  # of the norm of the residual, Hartree
+_LEAST_GROWTH = 250  # configurations
+
+
+class Point(NamedTuple):
+    """One stage of `selected_ci`: size of the set, E_CI and E_PT2 in Hartree, <S^2>."""
+
+    size: int
+    e_ci: float
+    e_pt2: float
+    spin_square: float
+
+
+class SelectedCI(NamedTuple):
+    """The result of `selected_ci`.
+
+    Attributes:
+        e_ci: lowest energy on the set, Hartree, an upper bound of the exact one.
+        e_pt2: perturbative correction, Hartree.
+        e_extrapolated: E_CI where E_PT2 vanishes, Hartree, from a line through the last stages; no bound.
+        error: estimate of the error of `e_extrapolated`, Hartree.
+        spin_square: <S^2> on the set.
+        configurations: the set, sorted.
+        vector: (capacity,) coefficients.
+        complete: nothing outside is coupled to the set any more: E_CI is exact for the symmetry of the vector.
+        history: one `Point` for each stage.
+    """
+
+    e_ci: float
+    e_pt2: float
+    e_extrapolated: float
+    error: float
+    spin_square: float
+    configurations: Configurations
+    vector: jax.Array
+    complete: bool
+    history: tuple[Point, ...]
+
+
+def selected_ci(
+    ham,
+    size: int = 10_000,
+    *,
+    epsilon: float = 1e-8,
+    growth: float = 2.0,
+    start=None,
+    memory: int = MEMORY,
+    callback=None,
+) -> SelectedCI:
+    """Grows a set of configurations by perturbative importance and diagonalises the Hamiltonian on it (CIPSI).
+
+    In each stage the configurations k of largest (sum_i H_ki c_i)^2 / |E - H_kk| join (Huron, Malrieu and Rancurel,
+    J. Chem. Phys. 58, 5745 (1973), doi:10.1063/1.1679199). Those of equal importance join together, so that spin
+    partners are not torn apart; the set can become larger than `size` by them.
+
+    Args:
+        ham: `Hamiltonian`.
+        size: of the set at which to end.
+        epsilon: terms |H_ki c_i| up to it are left out, Hartree.
+        growth: the factor by which the set grows in one stage, above 1.
+        start: `Configurations` or keys to begin with; None for the one with the lowest orbitals occupied.
+        memory: bytes for the perturbation theory; where it needs more it works in parts.
+        callback: function that is called with the `Point` of each stage.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+
+    Example:
+        >>> import jaxqc
+        >>> mol = jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g")
+        >>> found = jaxqc.nnqs.selected_ci(jaxqc.nnqs.Hamiltonian.from_molecule(mol))
+        >>> round(found.e_ci, 5)
+        -1.13728
+    """
+    name = "jaxqc.nnqs.selected_ci"
+    start = aufbau(ham.norb, ham.nalpha, ham.nbeta) if start is None and hasattr(ham, "norb") else start
+    keys, count = check_set(ham, start, name)
+    check_epsilon(epsilon, name)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"Argument size of {name} must be a whole number from 1 on, but it is {shorten(size)}.")
+    if not isinstance(growth, int | float) or not 1.0 < growth < np.inf:
+        raise ValueError(f"Argument growth of {name} must be a number above 1, but it is {shorten(growth)}.")
+    if int(count) == 0:
+        raise ValueError(f"The set that {name} was given to begin with is empty; give one configuration or more.")
+    keys, guess, history = np.asarray(keys[: int(count)]), None, []
+    while True:
+        configurations = _padded(keys)
+        state = states_on(ham, configurations.keys, configurations.count, 1, guess, _TOLERANCE, 200)
+        _check_residual(float(state.residuals[0]))
+        e_ci, vector = float(state.energies[0]), state.vectors[0]
+        room = max(_LEAST_GROWTH, int(len(keys) * (growth - 1)))
+        wanted = min(room, max(0, size - len(keys)))
+        e_pt2, best = _best_external(ham, configurations, vector, e_ci, epsilon, memory, wanted)
+        history.append(Point(len(keys), e_ci, e_pt2, float(state.spin_squares[0])))
+        if callback is not None:
+            callback(history[-1])
+        if len(best) == 0:
+            break
+        keys, old = np.concatenate([keys, best]), len(keys)
+        order = np.lexsort(keys.T[::-1])
+        keys = keys[order]
+        guess = np.zeros((1, round_capacity(len(keys))))
+        guess[0, : len(keys)] = np.concatenate([np.asarray(vector)[:old], np.zeros(len(best))])[order]
+    complete = e_pt2 == 0.0
+    value, error = (e_ci, 0.0) if complete else extrapolate([(p.e_ci, p.e_pt2) for p in history])
+    return SelectedCI(
+        e_ci, e_pt2, value, error, history[-1].spin_square, configurations, vector, complete, tuple(history)
+    )
+
+
+def extrapolate(points) -> tuple[float, float]:
+    """E_CI at E_PT2 = 0 from (E_CI, E_PT2) of growing sets, and an estimate of its error, Hartree.
+
+    The value is a line through the last three points. The error is the largest of: the difference from a parabola
+    through the last four, from the line through the three before the last, and a twentieth of the extrapolated part.
+    With one point the value is E_CI + E_PT2, and its error the half of E_PT2.
+    """
+    points = np.asarray(points, float).reshape(-1, 2)[-4:]
+    points = points[np.argsort(-np.abs(points[:, 1]), kind="stable")]
+    e_ci, e_pt2 = points.T
+    if len(points) == 1 or np.ptp(e_pt2) < 1e-12:
+        return float(e_ci[-1] + e_pt2[-1]), float(0.5 * abs(e_pt2[-1]))
+    value = _line(points[-3:])
+    estimates = [0.05 * abs(value - e_ci[-1])]
+    if len(points) >= 3:
+        estimates.append(abs(value - _line(points[-4:-1])))
+    if len(points) == 4:
+        estimates.append(abs(value - _line(points, 2)))
+    return value, float(max(estimates))
+
+
+def _line(points, degree=1):
+    e_ci, e_pt2 = points.T
+    scale = np.max(np.abs(e_pt2))
+    return float(np.polynomial.polynomial.polyfit(e_pt2 / scale, e_ci, min(degree, len(points) - 1))[0])
+
+
+def _check_residual(residual):
+    if not residual <= 10 * _TOLERANCE:
+        raise RuntimeError(
+            f"The diagonalisation in jaxqc.nnqs.selected_ci did not converge: its residual is {residual:.2e} Hartree. "
+            "Begin with other configurations (argument start)."
+        )
+
+
+def _padded(keys):
+    rows = round_capacity(len(keys))
+    padded = np.full((rows, keys.shape[1]), SENTINEL)
+    padded[: len(keys)] = keys
+    return Configurations(jnp.asarray(padded), jnp.int32(len(keys)))
+
+
+def _best_external(ham, configurations, vector, energy, epsilon, memory, wanted):
+    """E_PT2, and the keys of the `wanted` most important configurations outside, with all that equal the last one."""
+    total = 0.0
+    keys, scores = np.zeros((0, configurations.keys.shape[1]), np.uint64), np.zeros(0)
+    for part in external(ham, configurations.keys, configurations.count, vector, epsilon, memory):
+        terms = np.asarray(contributions(part, energy))
+        total += float(np.sum(terms))
+        score = np.abs(terms)
+        found = np.flatnonzero(score)
+        scores = np.concatenate([scores, score[found]])
+        keys = np.concatenate([keys, np.asarray(part.keys)[found]])
+        if wanted < len(scores):
+            limit = np.partition(scores, len(scores) - wanted)[len(scores) - wanted] if wanted else np.inf
+            kept = scores >= limit * (1 - _TIE)
+            keys, scores = keys[kept], scores[kept]
+    return total, keys
+
+
+def natural_orbitals(ham, size: int = 2000) -> np.ndarray:
+    """(norb, norb) natural orbitals of a small selected CI in the orbitals of `ham`, by falling occupation."""
+    found = selected_ci(ham, size, epsilon=1e-5)
+    dm1, _ = density_matrices(ham, found.configurations, found.vector)
+    occupations, orbitals = np.linalg.eigh(np.asarray(dm1))
+    return orbitals[:, np.argsort(-occupations, kind="stable")]

@@ -1,0 +1,162 @@
+"""The Hamiltonian on a set of configurations as a sparse matrix in compressed rows, and its product with a vector."""
+
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.integrals._library import handler
+from jaxqc.nnqs._bits import search
+from jaxqc.nnqs._coupling import check_set, couple_plain, uses_library, with_room
+from jaxqc.nnqs._hamiltonian import Hamiltonian
+from jaxqc.nnqs._slater_condon import diagonal
+from jaxqc.nnqs._tables import tables_of
+
+
+class SparseMatrix(NamedTuple):
+    """A symmetric matrix, both halves of which are stored, a JAX pytree. Rows beyond the set are zero.
+
+    Attributes:
+        row_start: (n + 1,) int64 where the off-diagonal elements of each row begin.
+        columns: (capacity,) int32.
+        elements: (capacity,) Hartree.
+        diagonal: (n,) Hartree.
+    """
+
+    row_start: jax.Array
+    columns: jax.Array
+    elements: jax.Array
+    diagonal: jax.Array
+
+
+class SparseHamiltonian(NamedTuple):
+    """Elements <i|H|j> on a set, in rising order of rows.
+
+    Attributes:
+        rows, columns: (nonzero,) int32.
+        values: (nonzero,) Hartree; the diagonal is among them.
+    """
+
+    rows: jax.Array
+    columns: jax.Array
+    values: jax.Array
+
+
+def sparse_hamiltonian(ham, keys, count=None) -> SparseHamiltonian:
+    """All elements of the Hamiltonian on a set of configurations that are not zero.
+
+    Args:
+        ham: `Hamiltonian`.
+        keys: (n, words) uint64, the first `count` of them used.
+        count: () int32; None for all rows that are no sentinels.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+    """
+    from jaxqc.nnqs._bits import Configurations
+
+    given = keys if count is None else Configurations(keys, count)
+    keys, count = check_set(ham, given, "jaxqc.nnqs.sparse_hamiltonian")
+    matrix, size = sparse_matrix(ham, keys, count), int(count)
+    start = np.asarray(matrix.row_start)
+    rows = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    here = np.arange(size)
+    rows = np.concatenate([rows, here])
+    columns = np.concatenate([np.asarray(matrix.columns[: start[-1]]), here])
+    values = np.concatenate([np.asarray(matrix.elements[: start[-1]]), np.asarray(matrix.diagonal[:size])])
+    order = np.argsort(rows, kind="stable")
+    return SparseHamiltonian(
+        jnp.asarray(rows[order], jnp.int32), jnp.asarray(columns[order], jnp.int32), jnp.asarray(values[order])
+    )
+
+
+def sparse_matrix(ham, keys, count) -> SparseMatrix:
+    """The matrix of `ham` on the first `count` of `keys` (n, words), as large as `keys`."""
+    rows = keys.shape[0]
+    if rows == 0:
+        return SparseMatrix(jnp.zeros(1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(0))
+
+    def call(capacity):
+        if uses_library():
+            return _sparse_compiled(ham.constant, tables_of(ham), keys, count, capacity=capacity)
+        return _sparse_plain(ham, keys, count, capacity=capacity)
+
+    return with_room(call, 64 * rows, lambda out: int(out[1]))[0]
+
+
+@partial(jax.jit, static_argnames="capacity")
+def _sparse_compiled(constant, tables, keys, count, *, capacity):
+    rows = keys.shape[0]
+    results = (
+        jax.ShapeDtypeStruct((rows + 1,), jnp.int64),
+        jax.ShapeDtypeStruct((capacity,), jnp.int32),
+        jax.ShapeDtypeStruct((capacity,), jnp.float64),
+        jax.ShapeDtypeStruct((rows,), jnp.float64),
+        jax.ShapeDtypeStruct((1,), jnp.int64),
+    )
+    call = jax.ffi.ffi_call(handler("jaxqc_ci_sparse"), results)
+    start, columns, elements, energies, total = call(keys, count.reshape(1), jnp.zeros(rows), *tables)
+    energies = jnp.where(jnp.arange(rows, dtype=jnp.int32) < count, energies + constant, 0.0)
+    return SparseMatrix(start, columns, elements, energies), total[0]
+
+
+def _sparse_plain(ham, keys, count, *, capacity):
+    """The same in plain JAX: everything coupled, of which members of the set are kept."""
+    rows = keys.shape[0]
+    thresholds = jnp.zeros(rows)
+    coupled = with_room(
+        lambda size: couple_plain(ham, keys, count, thresholds, capacity=size), capacity, lambda out: int(out.count)
+    )
+    position = jnp.minimum(search(keys, coupled.keys), rows - 1)
+    kept = jnp.all(keys[position] == coupled.keys, axis=1) & (jnp.arange(coupled.keys.shape[0]) < coupled.count)
+    place = jnp.where(kept, jnp.cumsum(kept) - 1, capacity)
+    number = jnp.zeros(rows, jnp.int64).at[coupled.sources].add(kept.astype(jnp.int64))
+    matrix = SparseMatrix(
+        jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(number)]),
+        jnp.zeros(capacity, jnp.int32).at[place].set(position, mode="drop"),
+        jnp.zeros(capacity).at[place].set(coupled.elements, mode="drop"),
+        jnp.where(jnp.arange(rows, dtype=jnp.int32) < count, diagonal(ham, keys), 0.0),
+    )
+    return matrix, jnp.sum(kept, dtype=jnp.int64)
+
+
+def product(matrix: SparseMatrix, x) -> jax.Array:
+    """The matrix times a vector (n,)."""
+    return _product_compiled(matrix, x) if uses_library() else _product_plain(matrix, x)
+
+
+@jax.jit
+def _product_compiled(matrix, x):
+    call = jax.ffi.ffi_call(handler("jaxqc_ci_matvec"), jax.ShapeDtypeStruct(x.shape, jnp.float64))
+    return call(*matrix, x)
+
+
+@jax.jit
+def _product_plain(matrix, x):
+    at = jnp.arange(matrix.columns.shape[0])
+    rows = jnp.searchsorted(matrix.row_start, at, side="right") - 1  # unused elements get a row that there is not
+    terms = matrix.elements * x[matrix.columns]
+    return matrix.diagonal * x + jax.ops.segment_sum(terms, rows, x.shape[0], indices_are_sorted=True)
+
+
+@lru_cache(maxsize=4)
+def spin_operator(norb: int, nalpha: int, nbeta: int) -> Hamiltonian:
+    """S^2 as a Hamiltonian with (pq|rs) = -delta_ps delta_qr: N - N^2 / 4 - 1/2 sum_pq e_pq,qp, by Dirac's identity."""
+    electrons = nalpha + nbeta
+    unit = np.eye(norb)
+    two = -np.einsum("ps,qr->pqrs", unit, unit)
+    constant = jnp.asarray(electrons - electrons**2 / 4)
+    return Hamiltonian(constant, jnp.zeros((norb, norb)), jnp.asarray(two), nalpha, nbeta)
+
+
+def spin_squares(ham, keys, count, vectors) -> jax.Array:
+    """<S^2> of normalised vectors (nroots, n) on a set, (nroots,)."""
+    matrix = sparse_matrix(spin_operator(ham.norb, ham.nalpha, ham.nbeta), keys, count)
+    return _expectations(matrix, vectors)
+
+
+@jax.jit
+def _expectations(matrix, vectors):
+    return jnp.stack([vector @ product(matrix, vector) for vector in vectors])
