@@ -122,9 +122,7 @@ def derivatives():
     reverse = jax.jit(jax.grad(lambda d: jax.numpy.vdot(many(d), direction)))(density)
     return {
         **dict(zip(("density", "coordinates", "number"), differences(made, expected), strict=True)),
-        **dict(
-            zip(("density, kept", "coordinates, kept"), differences(kept[:2], expected[:2]), strict=True)
-        ),
+        **dict(zip(("density, kept", "coordinates, kept"), differences(kept[:2], expected[:2]), strict=True)),
         "step": difference(forward[0], potential),
         "kernel": difference(forward[1], kernel),
         "kernel, reverse": difference(reverse, kernel),
