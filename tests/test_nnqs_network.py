@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from pyscf import fci
 
-import jaxqc
 from jaxqc.nnqs import Hamiltonian, all_configurations, element, unpack
 
 pytest.importorskip("flax")
@@ -280,7 +279,3 @@ def test_batches_follow_from_the_budget():
     sector = Sector(42, 24, 24)
     sizes = [batch_size(sector, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 1 << 40)]
     assert sizes[0] == 64 and sizes[-1] == 4096 and sizes == sorted(sizes)
-
-
-
-

@@ -1,0 +1,169 @@
+"""Neural selected CI as one function: configurations are chosen, a network is trained on them, the energy bounded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxqc.elements import shorten
+from jaxqc.nnqs._bits import Configurations
+from jaxqc.nnqs._checkpoint import Checkpoints
+from jaxqc.nnqs._hamiltonian import Hamiltonian
+
+NAME = "jaxqc.nnqs.solve"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What `solve` returns; energies in Hartree.
+
+    Attributes:
+        energy: of the network on the final set; a bound if `energy="projected"`.
+        variance: of its local energies, Hartree^2.
+        weight: share of the network's norm on the set.
+        e_ci: lowest eigenvalue of the Hamiltonian on the set, an upper bound of the exact energy.
+        e_pt2: Epstein-Nesbet correction to `e_ci` from all configurations outside the set.
+        e_extrapolated: e_ci where e_pt2 goes to zero, and `extrapolation_error`, a rough estimate of its error.
+        spin_square: <S^2> of the eigenvector.
+        configurations: the set, sorted by key.
+        coefficients: (count,) the eigenvector on it.
+        module, parameters: the network and what it learned.
+        history: one dict for every record of the log.
+        steps: optimisation steps taken.
+    """
+
+    energy: float
+    variance: float
+    weight: float
+    e_ci: float
+    e_pt2: float
+    e_extrapolated: float
+    extrapolation_error: float
+    spin_square: float
+    configurations: Configurations
+    coefficients: jax.Array
+    module: Any
+    parameters: Any
+    history: list[dict]
+    steps: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `solve` that decide what comes out."""
+
+    steps: int
+    target_size: int
+    seed: int
+    energy: str
+    select: str
+    pretrain: int
+    distill: int
+    refresh: int
+    growth: int
+    epsilon: float
+    memory: int
+
+
+def solve(
+    ham: Hamiltonian,
+    *,
+    steps: int = 1000,
+    target_size: int = 1000,
+    seed: int = 0,
+    module=None,
+    optimizer=None,
+    energy: str = "projected",
+    select: str = "importance",
+    pretrain: int = 200,
+    distill: int = 0,
+    refresh: int = 100,
+    growth: int = 4,
+    epsilon: float = 1e-10,
+    memory: int = 2 << 30,
+    log=None,
+    checkpoint=None,
+    checkpoint_every: int = 100,
+    resume: bool = False,
+    callback: Callable[[dict], Any] | None = None,
+) -> Solution:
+    r"""Ground-state energy by selected configuration interaction with a neural wave function.
+
+    The set of configurations grows from the lowest one to `target_size`; in between, the network is trained on it. The
+    Hamiltonian on the set is diagonalised each time it grows (`e_ci`), corrected for what is outside (`e_pt2`), and
+    extrapolated. The method is that of arXiv:2604.15768 with a rigorous bound added.
+
+    Args:
+        ham: `Hamiltonian`.
+        steps: steps of the optimiser in all, pretraining included.
+        target_size: configurations in the final set.
+        seed: of the network's first parameters.
+        module: a network; by default `Transformer` with a real sign. Anything with `init(random_key, occupations)` and
+            `apply(parameters, occupations) -> (log_amplitude, phase)`, occupations (n, 2, norb) bool.
+        optimizer: an `optax.GradientTransformation`, `optax.adamw(3e-4)` by default; or `Spring` for small sets.
+        energy: "projected", the Rayleigh quotient on the set, or "connected", with local energies over all that is
+            coupled to it, as in the paper (no bound).
+        select: the set grows by perturbative "importance" or by the network's "amplitude", as in the paper.
+        pretrain: steps in which the network learns the eigenvector of the first set.
+        distill: the same at the start of each later set.
+        refresh: steps between two growths of the set.
+        growth: factor by which it grows.
+        epsilon: matrix elements below are left out, Hartree.
+        memory: budget in bytes, from which the sizes of all batches follow; they do not change the result.
+        log: path of a file for the history, a JSON object a line.
+        checkpoint: directory for checkpoints, one every `checkpoint_every` steps (rounded up to a multiple of ten).
+        resume: go on from the newest checkpoint there, if there is one; the outcome is that of an undisturbed run, to
+            the bit. `steps` may be larger than before.
+        callback: is called with every record of the history.
+
+    Returns:
+        `Solution`.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be, or a checkpoint is of another run.
+        ImportError: Flax, Optax or (for checkpoints) Orbax is missing.
+        FloatingPointError: the energy is not finite any more.
+
+    Example:
+        >>> import jaxqc
+        >>> mol = jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g")
+        >>> ham = jaxqc.nnqs.Hamiltonian.from_molecule(mol)
+        >>> out = jaxqc.nnqs.solve(ham, steps=20, target_size=4)
+        >>> print(f"{out.e_ci:.6f}")
+        -1.137284
+    """
+    settings = Settings(
+        steps, target_size, seed, energy, select, pretrain, distill, refresh, growth, epsilon, int(memory)
+    )
+    _check(ham, settings, checkpoint, checkpoint_every, resume)
+    from jaxqc.nnqs._solve_run import Run
+
+    if checkpoint is None:
+        return Run(ham, settings, module, optimizer, callback).go(log)
+    with Checkpoints(checkpoint) as store:
+        run = Run(ham, settings, module, optimizer, callback, store, checkpoint_every)
+        if resume:
+            run.load(store)
+        return run.go(log)
+
+
+def _check(ham, settings, checkpoint, checkpoint_every, resume):
+    if not isinstance(ham, Hamiltonian):
+        raise TypeError(f"Argument ham of {NAME} must be a jaxqc.nnqs.Hamiltonian, but it is {shorten(ham)}.")
+    least = {"steps": 0, "target_size": 1, "pretrain": 0, "distill": 0, "refresh": 1, "growth": 2, "memory": 1 << 20}
+    for label, bound in least.items():
+        value = getattr(settings, label)
+        if isinstance(value, bool) or not isinstance(value, int) or value < bound:
+            raise ValueError(
+                f"Argument {label} of {NAME} must be a whole number of at least {bound}, but it is {shorten(value)}."
+            )
+    for label, choices in (("energy", ("projected", "connected")), ("select", ("importance", "amplitude"))):
+        if getattr(settings, label) not in choices:
+            raise ValueError(
+                f"Argument {label} of {NAME} is {shorten(getattr(settings, label))}; it must be one of {choices}."
+            )
+    if isinstance(checkpoint_every, bool) or not isinstance(checkpoint_every, int) or checkpoint_every < 1:
+        raise ValueError(f"Argument checkpoint_every of {NAME} must be a whole number from 1 on.")
+    if resume and checkpoint is None:
+        raise ValueError(f"{NAME} was asked to resume, but argument checkpoint, the directory to read, is None.")

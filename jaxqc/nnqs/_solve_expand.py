@@ -1,0 +1,102 @@
+"""Growing a set of configurations: candidates in batches of sources, and the choice among them.
+
+Couplings are generated again where they are needed, not stored: memory is that of one batch and of the unique set.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau, search
+from jaxqc.nnqs._coupling import couple, round_capacity
+from jaxqc.nnqs._deduplicate import deduplicate
+from jaxqc.nnqs._energy import Links
+from jaxqc.nnqs._selected import _best_external as best_external
+from jaxqc.nnqs._selected import _padded as padded_set
+from jaxqc.nnqs._slater_condon import diagonal
+from jaxqc.nnqs._train import evaluate
+
+
+def sources_in_batch(ham, memory: int) -> int:
+    """How many configurations are coupled at once within a budget of memory in bytes, a power of two, at least 16."""
+    bound = sum(
+        n * (ham.norb - n) * (1 + (n - 1) * (ham.norb - n - 1) // 4 + other * (ham.norb - other) // 2)
+        for n, other in ((ham.nalpha, ham.nbeta), (ham.nbeta, ham.nalpha))
+    )
+    return max(1 << (int(memory) // (64 * max(bound, 1))).bit_length() >> 1, 16)
+
+
+def batches(configurations, size: int):
+    """The first rows of a set in batches: the position of the first row, and a set of at most `size` rows."""
+    count = int(configurations.count)
+    for start in range(0, count, size):
+        keys = configurations.keys[start : start + size]
+        if keys.shape[0] < size < count:  # the last one in the shape of the others
+            keys = _padded(keys, size)
+        yield start, Configurations(keys, jnp.int32(min(size, count - start)))
+
+
+def _padded(keys, size):
+    return jnp.pad(keys, ((0, size - keys.shape[0]), (0, 0)), constant_values=SENTINEL)
+
+
+def candidates(ham, configurations, epsilon: float, memory: int) -> Configurations:
+    """A set and everything that is coupled to it, sorted and unique, padded to one of few sizes."""
+    union = configurations
+    for _, part in batches(configurations, sources_in_batch(ham, memory)):
+        coupled = couple(ham, part, epsilon=epsilon)
+        keys, count = deduplicate(jnp.concatenate([union.keys, coupled.keys]))
+        size = round_capacity(int(count))
+        union = Configurations(keys[:size] if size <= keys.shape[0] else _padded(keys, size), count)
+    return union
+
+
+def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[jax.Array, Links]:
+    """Keys of a set and of all that is coupled to it, and the `Links` of the energy `connected`."""
+    union = candidates(ham, configurations, epsilon, memory)
+    size = union.keys.shape[0]
+    own = search(union.keys, configurations.keys[: int(configurations.count)])
+    rows, columns, values = [own], [own], [diagonal(ham, union.keys[own])]
+    for start, part in batches(configurations, sources_in_batch(ham, memory)):
+        coupled = couple(ham, part, epsilon=epsilon)
+        # Unused rows have the element 0 and may point anywhere.
+        rows.append(own[jnp.minimum(start + coupled.sources, own.shape[0] - 1)])
+        columns.append(jnp.minimum(search(union.keys, coupled.keys), size - 1))
+        values.append(coupled.elements)
+    members = jnp.zeros(size, bool).at[own].set(True)
+    return union.keys, Links(jnp.concatenate(rows), jnp.concatenate(columns), jnp.concatenate(values), members)
+
+
+def by_importance(ham, configurations, vector, energy, size: int, epsilon: float, memory: int) -> Configurations:
+    """The set grown to `size` with the candidates k of largest |sum_i H_ki c_i|^2 / |E - H_kk|; none is dropped.
+
+    Candidates of equal importance join together, so that the set can become somewhat larger.
+
+    Args:
+        ham: `Hamiltonian`.
+        configurations: the set.
+        vector, energy: its lowest eigenvector, (capacity,), and eigenvalue.
+        size: of the new set, if there are so many candidates.
+        epsilon: terms H_ki c_i below are left out, Hartree.
+        memory: budget in bytes.
+    """
+    count = int(configurations.count)
+    _, best = best_external(ham, configurations, vector, energy, epsilon, memory, max(size - count, 0))
+    keys = np.concatenate([np.asarray(configurations.keys[:count]), best])
+    return padded_set(keys[np.lexsort(keys.T[::-1])])
+
+
+def by_amplitude(ham, configurations, apply, parameters, sector, size, epsilon, memory, batch) -> Configurations:
+    """The `size` candidates of largest |psi|, the lowest configuration always among them (arXiv:2604.15768)."""
+    union = candidates(ham, configurations, epsilon, memory)
+    score, _ = evaluate(apply, parameters, union.keys, sector, batch)
+    pinned = jnp.all(union.keys == aufbau(ham.norb, ham.nalpha, ham.nbeta), axis=1)
+    return _best(union, jnp.where(pinned, jnp.inf, score), size)
+
+
+def _best(union, log_score, size):
+    """The `size` best of a set, sorted; scores that agree to six decimals are ties, and the lower key wins."""
+    count = int(union.count)
+    used = jnp.arange(union.keys.shape[0]) < count
+    order = jnp.argsort(jnp.where(used, -jnp.round(log_score, 6), jnp.inf), stable=True)
+    return padded_set(np.asarray(union.keys[jnp.sort(order[: min(size, count)])]))

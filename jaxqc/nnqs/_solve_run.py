@@ -1,0 +1,252 @@
+"""One run of `solve`: rounds of growing the set and training on it, with log and checkpoints.
+
+Everything that a step depends on is a function of the settings and of what a checkpoint holds, so that a run that was
+cut off and resumed computes the same numbers as one that was not.
+"""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.nnqs._bits import Configurations, aufbau
+from jaxqc.nnqs._checkpoint import fingerprint
+from jaxqc.nnqs._davidson import lowest, sparse_hamiltonian
+from jaxqc.nnqs._energy import Links, distillation, energy, estimate, infidelity
+from jaxqc.nnqs._perturbation import pt2
+from jaxqc.nnqs._selected import extrapolate
+from jaxqc.nnqs._solve import NAME, Settings, Solution
+from jaxqc.nnqs._solve_expand import by_amplitude, by_importance, connected_links
+from jaxqc.nnqs._train import Sector, TrainState, batch_size, evaluate, import_optax, make_steps, occupations_of
+from jaxqc.nnqs._train_sr import Spring, make_spring_steps
+
+_LENGTH = 10  # steps between two looks at the clock, the log and the checkpoint
+_FIRST_SIZE = 256
+
+
+class Run:
+    """What stays the same in a run, and its state between steps."""
+
+    def __init__(self, ham, settings: Settings, module, optimizer, callback, store=None, every=0):
+        self.ham, self.settings, self.callback, self.store, self.every = ham, settings, callback, store, every
+        self.sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
+        if module is None:
+            from jaxqc.nnqs._ansatz import Transformer
+
+            module = Transformer(*self.sector, real=True)
+        self.module = module
+        optimizer = import_optax().adamw(3e-4) if optimizer is None else optimizer
+        self.batch = batch_size(self.sector, settings.memory)
+        if isinstance(optimizer, Spring):
+            self.take_steps = make_spring_steps(optimizer, module.apply, self.sector, _LENGTH)
+        else:
+            objective = _objective_of(infidelity if getattr(module, "real", False) else distillation)
+            self.take_steps = make_steps(objective, module.apply, optimizer, self.sector, self.batch, _LENGTH)
+        first = aufbau(*self.sector)
+        parameters = module.init(jax.random.key(settings.seed), occupations_of(first, self.sector))
+        with jax.numpy_dtype_promotion("standard"):
+            inner = optimizer.init(parameters)
+        self.state = jax.tree.map(jnp.asarray, TrainState(parameters, inner, jnp.int32(0)))
+        self.configurations = Configurations(first, jnp.int32(1))
+        self.round, self.complete = -1, False
+        self.points: list[tuple[float, float]] = []  # e_ci and e_pt2 of every set
+        self.history: list[dict] = []
+        self.log = None
+        self.e_ci, self.vector = 0.0, jnp.ones(1)
+        self.elapsed, self.started = 0.0, time.perf_counter()
+
+    @property
+    def done(self) -> int:
+        return int(self.state.step)
+
+    def go(self, log) -> Solution:
+        """Runs to the end."""
+        if log is not None:
+            self.log = Path(log)
+            self.log.write_text("".join(json.dumps(record) + "\n" for record in self.history), encoding="utf-8")
+        resumed = self.round >= 0
+        while True:
+            if not resumed:
+                self._grow()
+            self._prepare(report=not resumed)
+            self._train()
+            if self.done >= self.settings.steps and self._has_final_size():
+                return self._finish()
+            resumed = False
+
+    def _has_final_size(self):
+        return self.complete or int(self.configurations.count) >= self.settings.target_size
+
+    def _train(self):
+        """The steps of this round."""
+        settings = self.settings
+        end = min(settings.steps, (self.round + 1) * settings.refresh)
+        if self._has_final_size() and (settings.select == "importance" or self.complete):
+            end = settings.steps  # the set stays as it is
+        taught = settings.pretrain if self.round == 0 else settings.distill
+        taught = min(end, self.round * settings.refresh + taught)
+        saved = self.done
+        while (done := self.done) < end:
+            stop = taught if done < taught else end
+            data = self.links, self.teacher, jnp.asarray(1.0 if done < taught else 0.0)
+            number = min(_LENGTH, stop - done)
+            self.state, seen = self.take_steps(self.state, self.keys, data, jnp.int32(number))
+            last = {name: float(values[number - 1]) for name, values in seen.items()}
+            if not np.isfinite(last["energy"]):
+                raise FloatingPointError(
+                    f"The energy of the network is {last['energy']} after {done + number} steps of {NAME}; use a "
+                    "smaller learning rate or clip gradients, for example "
+                    "optimizer=optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4))."
+                )
+            self._report("train", loss_is="distillation" if done < taught else settings.energy, **last)
+            if self.store is not None and (self.done - saved >= self.every or self.done == end):
+                self._save(self.store)
+                saved = self.done
+
+    def _grow(self):
+        """The next set."""
+        settings, ham = self.settings, self.ham
+        self.round += 1
+        count = int(self.configurations.count)
+        size = count * settings.growth
+        if self.round == 0:
+            size = max(_FIRST_SIZE, settings.target_size // settings.growth**2)
+        size = min(size, settings.target_size)
+        again = True
+        while again:
+            common = (size, settings.epsilon, settings.memory)
+            if settings.select == "importance" or self.round == 0:
+                e_ci, vector, _ = self._diagonalise()
+                self.configurations = by_importance(ham, self.configurations, vector, e_ci, *common)
+            else:
+                network = self.module.apply, self.state.parameters, self.sector
+                self.configurations = by_amplitude(ham, self.configurations, *network, *common, self.batch)
+            before, count = count, int(self.configurations.count)
+            self.complete = count == before and count < settings.target_size
+            again = before < count < size
+
+    def _diagonalise(self):
+        """Lowest energy on the set, its eigenvector (capacity,) and <S^2>."""
+        found = lowest(self.ham, self.configurations)
+        return float(found.energies[0]), found.vectors[0], float(found.spin_squares[0])
+
+    def _prepare(self, report):
+        """What training on the set needs; its bound and correction where they are not known yet."""
+        settings, ham, configurations = self.settings, self.ham, self.configurations
+        self.e_ci, self.vector, self.spin_square = self._diagonalise()
+        if settings.energy == "connected":
+            self.keys, self.links = connected_links(ham, configurations, settings.epsilon, settings.memory)
+        else:
+            self.keys = configurations.keys
+            rows, columns, values = sparse_hamiltonian(ham, *configurations)
+            members = jnp.arange(self.keys.shape[0], dtype=jnp.int32) < configurations.count
+            self.links = Links(rows, columns, values, members)
+        # Sets are sorted: the members come in the order of the eigenvector.
+        position = jnp.nonzero(self.links.members)[0]
+        self.teacher = jnp.zeros(self.keys.shape[0]).at[position].set(self.vector[: position.shape[0]])
+        if report:
+            e_pt2 = float(pt2(ham, configurations, self.vector, self.e_ci, settings.epsilon, memory=settings.memory))
+            self.points.append((self.e_ci, e_pt2))
+            self._report("set", e_ci=self.e_ci, e_pt2=e_pt2, spin_square=self.spin_square)
+
+    def _finish(self) -> Solution:
+        settings = self.settings
+        network = self.module.apply, self.state.parameters
+        log_amplitude, phase = evaluate(*network, self.keys, self.sector, self.batch)
+        found = estimate(log_amplitude, phase, self.links)
+        value, error = (self.e_ci, 0.0) if self.points[-1][1] == 0.0 else extrapolate(self.points)
+        numbers = {
+            "energy": float(found.energy),
+            "variance": float(found.variance),
+            "weight": float(found.weight),
+            "e_ci": self.points[-1][0],
+            "e_pt2": self.points[-1][1],
+            "e_extrapolated": value,
+            "extrapolation_error": error,
+            "spin_square": self.spin_square,
+        }
+        self._report("end", loss_is=settings.energy, **numbers)
+        return Solution(
+            **numbers,
+            configurations=self.configurations,
+            coefficients=self.vector[: int(self.configurations.count)],
+            module=self.module,
+            parameters=self.state.parameters,
+            history=self.history,
+            steps=self.done,
+        )
+
+    def _report(self, kind, **numbers):
+        seconds = round(self.elapsed + time.perf_counter() - self.started, 3)
+        size = int(self.configurations.count)
+        record = {"kind": kind, "step": self.done, "round": self.round, "size": size, **numbers, "seconds": seconds}
+        self.history.append(record)
+        if self.log is not None:
+            with self.log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        if self.callback is not None:
+            self.callback(record)
+
+    def _fingerprint(self):
+        settings = asdict(self.settings)
+        for free in ("steps", "memory"):  # may differ: more steps, other batches
+            del settings[free]
+        ham = self.ham
+        shapes = str(jax.tree.map(jnp.shape, self.state))
+        return fingerprint(ham.constant, ham.one, ham.two, list(self.sector), settings, shapes)
+
+    def _save(self, store):
+        record = {
+            "fingerprint": self._fingerprint(),
+            "round": self.round,
+            "count": int(self.configurations.count),
+            "complete": self.complete,
+            "points": self.points,
+            "history": self.history,
+            "elapsed": self.elapsed + time.perf_counter() - self.started,
+        }
+        store.save(self.done, (self.state, self.configurations.keys), record)
+
+    def load(self, store) -> None:
+        """Goes to the newest checkpoint of `store`, if there is one.
+
+        Raises:
+            ValueError: it is of another run.
+        """
+        found = store.load()
+        if found is None:
+            return
+        leaves, record = found
+        if record["fingerprint"] != self._fingerprint():
+            raise ValueError(
+                f"The checkpoint in {store.directory} is of another run: its Hamiltonian, network, optimiser or "
+                f"settings are not those that {NAME} was given. Resume with the same, or use another directory."
+            )
+        keys = jnp.asarray(leaves.pop())
+        state = jax.tree.unflatten(jax.tree.structure(self.state), [jnp.asarray(leaf) for leaf in leaves])
+        if int(state.step) > self.settings.steps:
+            raise ValueError(
+                f"The checkpoint in {store.directory} has {int(state.step)} steps, more than argument steps of "
+                f"{NAME}, which is {self.settings.steps}."
+            )
+        self.state, self.configurations = state, Configurations(keys, jnp.int32(record["count"]))
+        self.round, self.complete, self.elapsed = record["round"], record["complete"], record["elapsed"]
+        self.points = [(float(a), float(b)) for a, b in record["points"]]
+        self.history = record["history"]
+
+
+def _objective_of(teach):
+    """The loss of both kinds of steps as one function, so that it is compiled once."""
+
+    def objective(log_amplitude, phase, data):
+        links, teacher, taught = data
+        learned = teach(log_amplitude, phase, teacher, links.members)
+        found = estimate(log_amplitude, phase, links)
+        loss = taught * learned + (1 - taught) * energy(log_amplitude, phase, links)
+        return loss, {**found._asdict(), "loss": loss}
+
+    return objective
