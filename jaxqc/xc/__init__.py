@@ -12,5 +12,9 @@ from jaxqc.xc._features_type import Features as Features
 from jaxqc.xc._grid import Grid as Grid
 from jaxqc.xc._potential import potential as potential
 from jaxqc.xc._potential import xc_energy as xc_energy
+from jaxqc.xc._sharding import ShardedLayout as ShardedLayout
+from jaxqc.xc._sharding import shard_layout as shard_layout
+from jaxqc.xc._sharding import sharded_potential as sharded_potential
+from jaxqc.xc._sharding import sharded_xc_energy as sharded_xc_energy
 from jaxqc.xc.functionals import Functional as Functional
 from jaxqc.xc.functionals import functional as functional

@@ -60,7 +60,7 @@ def _compiled(xc):
     return jax.jit(functools.partial(_step, xc=xc))
 
 
-def potential(mol, grid, xc, density, *, epsilon: float = 1e-12):
+def potential(mol, grid, xc, density, *, epsilon: float = 1e-12, mesh=None):
     r"""One exchange-correlation step: electrons, energy and potential matrix of a density matrix on a grid.
 
     $N = \sum_g w_g \rho_g$, $E_{xc} = \sum_g w_g f_g$, $V_{\mu\nu} = \partial E_{xc} / \partial D_{\mu\nu}$.
@@ -73,6 +73,7 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12):
     - `density`: symmetric, shape `(nao, nao)` (equal spins, both together) or `(2, nao, nao)` (alpha, beta).
     - `epsilon`: contributions below this are left out (0: none); the error of the energy stays below 1e-9 Hartree an
       atom at 1e-12. A `Layout` brings its own.
+    - `mesh`: a `jax.sharding.Mesh` over which the rows of the grid are dealt (`sharded_potential`); None for one device.
 
     **Returns:** number of electrons, energy in Hartree (both scalars; without exact exchange), and the potential in the
     shape of the density, Hartree.
@@ -86,6 +87,10 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12):
     >>> round(float(nelec), 4)
     2.0
     """
+    if mesh is not None:
+        from jaxqc.xc._sharding import sharded_potential
+
+        return sharded_potential(mol, grid, xc, density, mesh, epsilon=epsilon)
     check_molecule(mol, "jaxqc.xc.potential")
     functional_ = functional(xc)
     density = _check_density(mol, density)
