@@ -73,7 +73,7 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12, mesh=None):
     - `density`: symmetric, shape `(nao, nao)` (equal spins, both together) or `(2, nao, nao)` (alpha, beta).
     - `epsilon`: contributions below this are left out (0: none); the error of the energy stays below 1e-9 Hartree an
       atom at 1e-12. A `Layout` brings its own.
-    - `mesh`: a `jax.sharding.Mesh` over which the rows of the grid are dealt (`sharded_potential`); None for one device.
+    - `mesh`: a `jax.sharding.Mesh` over which the rows of the grid are dealt; None for one device.
 
     **Returns:** number of electrons, energy in Hartree (both scalars; without exact exchange), and the potential in the
     shape of the density, Hartree.
