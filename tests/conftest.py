@@ -1,6 +1,7 @@
 """Settings of all tests: double precision, strict dtype promotion, warnings as errors, markers."""
 
 import os
+from pathlib import Path
 
 import hypothesis
 import jax
@@ -21,6 +22,21 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("jaxqc")
+
+# Compiled programs are kept for the life of a process; a worker that runs many modules would fill the memory.
+_MEMORY = 2.5e9
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    yield
+    try:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return
+    if resident > _MEMORY:
+        jax.clear_caches()
+
 
 _MARKERS = {
     "slow": ("JAXQC_SLOW", "takes minutes"),
