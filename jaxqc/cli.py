@@ -108,8 +108,9 @@ def _add_kernels(commands):
 
 
 def _add_nnqs(commands):
-    nnqs = commands.add_parser("nnqs", help="selected CI with neural networks (not available yet)")
-    nnqs.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    from jaxqc._cli_nnqs import add_parser
+
+    add_parser(commands)
 
 
 def _version():
@@ -181,12 +182,13 @@ def other_platform() -> str | None:
 
 
 def _run(options):
-    if options.command == "nnqs":
-        raise UsageError("Neural-network quantum states are not available yet; `jaxqc scf` runs Hartree-Fock.")
     if options.command == "kernels":
         from jaxqc._cli_kernels import run
     else:
         if "jax" not in sys.modules and other_platform() is None:
             os.environ["JAX_PLATFORMS"] = "cpu"  # also where there is a GPU, which JAX would choose
-        from jaxqc._cli_scf import run
+        if options.command == "nnqs":
+            from jaxqc._cli_nnqs import run
+        else:
+            from jaxqc._cli_scf import run
     return run(options)

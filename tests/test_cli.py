@@ -211,9 +211,7 @@ def test_malformed_geometries_are_status_2(text, capsys, tmp_path):
     assert data["error"]["error_message"] in message
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nnqs", "file.xyz", "--basis", "sto-3g"], ["kernels", "build"], ["kernels", "clear"]]
-)
+@pytest.mark.parametrize("arguments", [["kernels", "build"], ["kernels", "clear"]])
 def test_what_is_not_available_says_so(arguments, capsys):
     assert cli.main(arguments) == 2
     assert "not available yet" in capsys.readouterr().err
