@@ -1,7 +1,7 @@
 // Coupled configurations of many sources, as XLA FFI handlers. Results come in the order of sources whatever the number of threads.
 //
 //   jaxqc_ci_couple  keys, count, thresholds, tables -> keys, elements, sources, total
-//   jaxqc_ci_sparse  keys, count, thresholds, tables -> row_start, columns, elements, energies <i|H|i> - E_0, total   (within the set)
+//   jaxqc_ci_sparse  keys, count, thresholds, tables -> row_start, columns, elements, energies <i|H|i> - E_0, total   (within the sorted set)
 //
 // Where total exceeds the rows of the results, these are incomplete and must not be used.
 #include <atomic>
@@ -91,7 +91,7 @@ ffi::Error couple(ffi::ThreadPool pool, Keys keys, Ints count, Reals thresholds,
 
 struct Entry {
   double element;
-  int32_t column;
+  int32_t row, column;
 };
 
 ffi::Error sparse(ffi::ThreadPool pool, Keys keys, Ints count, Reals thresholds, JAXQC_CI_TABLE_PARAMETERS, ffi::ResultBuffer<ffi::S64> row_start,
@@ -113,31 +113,42 @@ ffi::Error sparse(ffi::ThreadPool pool, Keys keys, Ints count, Reals thresholds,
       constexpr int V = decltype(v)::value;
       const auto members = read_keys<V>(keys.typed_data(), n, t.norb);
       const Lookup<V> lookup(members);
-      auto parts = generate_all<V, Entry>(members, capacity, pool, [&](int64_t i, std::vector<Entry>& items) {
+      // Members are sorted: each pair is found from its first one, and stored for both.
+      auto parts = generate_all<V, Entry>(members, capacity / 2, pool, [&](int64_t i, std::vector<Entry>& items) {
         const auto keep = [&](const Strings<V>& c, double h) {
+          if (!(members[i] < c)) return;
           const int32_t column = lookup.find(c);
-          if (column >= 0) items.push_back({h, column});
+          if (column >= 0) items.push_back({h, static_cast<int32_t>(i), column});
         };
         energies->typed_data()[i] = diagonal_element(t, members[i]);
-        const size_t before = items.size();
         excite(
             t, Source<V>(members[i], t.norb), threshold[i],
             [&](int, int, int, double h, double sign, const Strings<V>& c) { keep(c, sign * h); },
             [&](bool, int, int, int, int, int, double h, double sign, const Strings<V>& c) { keep(c, sign * h); });
-        start[i + 1] = static_cast<int64_t>(items.size() - before);
       });
-      out_total->typed_data()[0] = parts.total;
-      std::partial_sum(start, start + rows + 1, start);
-      if (parts.total > capacity) return;
-      pool_runner(pool)(static_cast<int>(parts.items.size()), [&](int job, int) {
-        int64_t k = parts.start[job];
-        for (const Entry& item : parts.items[job]) {
-          elements->typed_data()[k] = item.element;
-          columns->typed_data()[k++] = item.column;
+      out_total->typed_data()[0] = 2 * parts.total;
+      if (2 * parts.total > capacity) return;
+      for (const auto& items : parts.items) {
+        for (const Entry& item : items) {
+          ++start[item.row + 1];
+          ++start[item.column + 1];
         }
-        std::vector<Entry>().swap(parts.items[job]);
-      });
-      filled = parts.total;
+      }
+      std::partial_sum(start, start + rows + 1, start);
+      std::vector<int64_t> next(start, start + rows);
+      const auto place = [&](int32_t row, int32_t column, double element) {
+        const int64_t k = next[row]++;
+        columns->typed_data()[k] = column;
+        elements->typed_data()[k] = element;
+      };
+      for (auto& items : parts.items) {
+        for (const Entry& item : items) {
+          place(item.row, item.column, item.element);
+          place(item.column, item.row, item.element);
+        }
+        std::vector<Entry>().swap(items);
+      }
+      filled = 2 * parts.total;
     });
     std::fill(elements->typed_data() + filled, elements->typed_data() + capacity, 0.0);
     std::fill(columns->typed_data() + filled, columns->typed_data() + capacity, 0);

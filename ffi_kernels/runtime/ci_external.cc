@@ -20,14 +20,16 @@ struct Term {
   double value;
 };
 
-// Sums of equal configurations, in the order in which they first come, then sorted by key; members of the set are left out.
+// Sums of equal configurations, in the order in which they first come; members of the set are left out.
 template <int V>
 std::vector<Term<V>> collect(const std::vector<std::vector<Term<V>>*>& lists, const Lookup<V>& members) {
   size_t terms = 0;
   for (const auto* list : lists) terms += list->size();
   uint64_t size = 64;
+  while (size < terms) size *= 2;  // most come more than once
   std::vector<int32_t> slots(size, -1);
   std::vector<Term<V>> unique;
+  unique.reserve(terms / 2);
   const auto place = [&](const Strings<V>& c) {
     // The upper bits choose the part and the bucket, so slots are found by the lower ones.
     uint64_t k = c.hash() & (size - 1);
@@ -57,7 +59,6 @@ std::vector<Term<V>> collect(const std::vector<std::vector<Term<V>>*>& lists, co
     std::vector<Term<V>>().swap(*list);
   }
   unique.erase(std::remove_if(unique.begin(), unique.end(), [&](const Term<V>& u) { return members.find(u.strings) >= 0; }), unique.end());
-  std::sort(unique.begin(), unique.end(), [](const Term<V>& a, const Term<V>& b) { return a.strings < b.strings; });
   return unique;
 }
 

@@ -73,26 +73,34 @@ class Lookup {
  public:
   explicit Lookup(const std::vector<Strings<V>>& members) : members_(members) {
     int64_t size = 16;
-    while (size < 2 * static_cast<int64_t>(members.size())) size *= 2;
+    while (size < 4 * static_cast<int64_t>(members.size())) size *= 2;
     mask_ = size - 1;
-    slots_.assign(size, -1);
+    slots_.assign(size, {-1, 0});
     for (int64_t i = 0; i < static_cast<int64_t>(members.size()); ++i) {
-      uint64_t k = members[i].hash() & mask_;
-      while (slots_[k] >= 0) k = (k + 1) & mask_;
-      slots_[k] = static_cast<int32_t>(i);
+      const uint64_t hash = members[i].hash();
+      uint64_t k = hash & mask_;
+      while (slots_[k].index >= 0) k = (k + 1) & mask_;
+      slots_[k] = {static_cast<int32_t>(i), static_cast<uint32_t>(hash >> 32)};
     }
   }
+  // Position, or -1.
   int32_t find(const Strings<V>& c) const {
-    for (uint64_t k = c.hash() & mask_;; k = (k + 1) & mask_) {
-      const int32_t i = slots_[k];
-      if (i < 0 || members_[i] == c) return i;
+    const uint64_t hash = c.hash();
+    const uint32_t tag = static_cast<uint32_t>(hash >> 32);
+    for (uint64_t k = hash & mask_;; k = (k + 1) & mask_) {
+      const Slot slot = slots_[k];
+      if (slot.index < 0 || (slot.tag == tag && members_[slot.index] == c)) return slot.index;
     }
   }
 
  private:
+  struct Slot {
+    int32_t index;
+    uint32_t tag;  // tells most strangers apart without a look at the member
+  };
   const std::vector<Strings<V>>& members_;
   uint64_t mask_;
-  std::vector<int32_t> slots_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace jaxqc::ci

@@ -14,6 +14,8 @@ from jaxqc.nnqs._hamiltonian import Hamiltonian
 from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._tables import tables_of
 
+_SAMPLES = 256  # rows from which the number of elements is estimated
+
 
 class SparseMatrix(NamedTuple):
     """A symmetric matrix, both halves of which are stored, a JAX pytree. Rows beyond the set are zero.
@@ -78,16 +80,23 @@ def sparse_matrix(ham, keys, count) -> SparseMatrix:
     if rows == 0:
         return SparseMatrix(jnp.zeros(1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(0))
 
-    def call(capacity):
-        if uses_library():
-            return _sparse_compiled(ham.constant, tables_of(ham), keys, count, capacity=capacity)
-        return _sparse_plain(ham, keys, count, capacity=capacity)
+    def compiled(capacity, thresholds):
+        operands = ham.constant, tables_of(ham), keys, count, jnp.asarray(thresholds)
+        return _sparse_compiled(*operands, capacity=capacity)
 
-    return with_room(call, 64 * rows, lambda out: int(out[1]))[0]
+    def call(capacity):
+        return compiled(capacity, none) if uses_library() else _sparse_plain(ham, keys, count, capacity=capacity)
+
+    none, size, number = np.zeros(rows), int(count), 64 * rows
+    if uses_library() and size > 4 * _SAMPLES:  # how many there are in some of the rows
+        some = np.full(rows, np.inf)
+        some[np.linspace(0, size - 1, _SAMPLES).astype(int)] = 0.0
+        number = int(1.2 * int(compiled(16, some)[1]) * size / np.count_nonzero(some == 0.0))
+    return with_room(call, number, lambda out: int(out[1]))[0]
 
 
 @partial(jax.jit, static_argnames="capacity")
-def _sparse_compiled(constant, tables, keys, count, *, capacity):
+def _sparse_compiled(constant, tables, keys, count, thresholds, *, capacity):
     rows = keys.shape[0]
     results = (
         jax.ShapeDtypeStruct((rows + 1,), jnp.int64),
@@ -97,7 +106,7 @@ def _sparse_compiled(constant, tables, keys, count, *, capacity):
         jax.ShapeDtypeStruct((1,), jnp.int64),
     )
     call = jax.ffi.ffi_call(handler("jaxqc_ci_sparse"), results)
-    start, columns, elements, energies, total = call(keys, count.reshape(1), jnp.zeros(rows), *tables)
+    start, columns, elements, energies, total = call(keys, count.reshape(1), thresholds, *tables)
     energies = jnp.where(jnp.arange(rows, dtype=jnp.int32) < count, energies + constant, 0.0)
     return SparseMatrix(start, columns, elements, energies), total[0]
 
