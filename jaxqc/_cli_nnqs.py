@@ -30,7 +30,7 @@ def add_parser(commands) -> None:
     run = nnqs.add_argument_group("calculation")
     run.add_argument("--size", type=int, default=1000, metavar="K", help="configurations in the set (default 1000)")
     run.add_argument("--steps", type=int, default=1000, metavar="N", help="steps of the optimiser (default 1000)")
-    run.add_argument("--pretrain", type=int, default=100, metavar="N", help="of these, to learn the first CI vector")
+    run.add_argument("--pretrain", type=int, default=200, metavar="N", help="of these, to learn the first CI vector")
     run.add_argument("--refresh", type=int, default=100, metavar="N", help="steps between growths of the set")
     run.add_argument("--rate", type=float, default=1e-3, metavar="R", help="learning rate of AdamW (default 1e-3)")
     run.add_argument("--seed", type=int, default=0, metavar="I", help="of the first parameters (default 0)")

@@ -144,16 +144,20 @@ def infidelity(log_amplitude, phase, vector, members) -> jax.Array:
 
 
 def distillation(log_amplitude, phase, vector, members) -> jax.Array:
-    r"""sum_i q_i [log(q_i / P_i) + (phi_i - theta_i)^2], a loss with which a network learns a CI vector: () >= 0.
+    r"""A loss with which a network learns a CI vector: () >= 0.
 
-    q_i = c_i^2 / sum c^2, P = exp(2 log_amplitude), theta_i = 0 or pi for positive and negative c_i. To second order it
-    is four times the squared error of the amplitudes, and unlike the infidelity it has no stationary points where
-    signs are wrong. Arguments as for `infidelity`.
+    sum_i q_i [log(q_i W / P_i) + (phi_i - theta_i)^2] - min(log W, 0), with q_i = c_i^2 / sum c^2,
+    P = exp(2 log_amplitude), W = sum_S P, theta_i = 0 or pi for positive and negative c_i. For a normalised network W
+    cancels, and the loss also draws its norm into the set. To second order the loss is four times the squared error of
+    the amplitudes, and unlike the infidelity it has no stationary points where signs are wrong. Arguments as for
+    `infidelity`.
     """
     vector = vector * members.astype(jnp.float64)
     share = vector**2 / jnp.sum(vector**2)
     seen = share > 0
     log_share = jnp.log(jnp.where(seen, share, 1.0))
+    log_p = 2 * jnp.asarray(log_amplitude, jnp.float64)
+    log_weight = jax.nn.logsumexp(jnp.where(members, log_p, -jnp.inf))
     target = jnp.where(vector < 0, jnp.pi, 0.0)
-    error = log_share - 2 * log_amplitude + (phase - target) ** 2
-    return jnp.sum(jnp.where(seen, share * error, 0.0))
+    error = log_share + log_weight - log_p + (phase - target) ** 2
+    return jnp.sum(jnp.where(seen, share * error, 0.0)) - jnp.minimum(log_weight, 0.0)

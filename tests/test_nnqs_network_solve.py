@@ -1,0 +1,272 @@
+"""Whole runs of neural selected CI: accuracy against full CI, restarts, what users hand in, the shell command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pyscf import fci
+
+import jaxqc
+from jaxqc.nnqs import Hamiltonian, all_configurations, unpack
+
+pytest.importorskip("flax")
+optax = pytest.importorskip("optax")
+pytest.importorskip("orbax.checkpoint")
+
+from jaxqc.nnqs._ansatz import Transformer  # noqa: E402
+from jaxqc.nnqs._energy import energy, estimate, rayleigh_quotient  # noqa: E402
+from jaxqc.nnqs._solve import solve  # noqa: E402
+from jaxqc.nnqs._solve_expand import connected_links  # noqa: E402
+from jaxqc.nnqs._train_sr import Spring  # noqa: E402
+
+# Geometries, in Angstrom, and full CI energies of the literature on neural quantum states (Barrett, Malyshev and
+# Lvovsky, doi:10.1038/s42256-022-00461-z), computed again with PySCF.
+SYSTEMS = {
+    "LiH": ("Li 0 0 0; H 0 0 1.548", -7.882762),
+    "H2O": ("O 0 0 0; H 0.2774 0.8929 0.2544; H 0.6068 -0.2383 -0.7169", -75.015530),
+    "N2": ("N 0 0 0; N 0 0 1.0977", -107.652829),
+}
+CHEMICAL_ACCURACY = 1.6e-3  # Hartree
+TINY: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "phase_layers": (8,), "real": True}
+
+
+def molecule(name):
+    atoms, exact = SYSTEMS[name]
+    return Hamiltonian.from_molecule(jaxqc.Molecule(atoms, basis="sto-3g")), exact
+
+
+def annealed(rate, steps):
+    return optax.adamw(optax.warmup_cosine_decay_schedule(0.0, rate, 20, steps, rate / 100), b2=0.99)
+
+
+def check_accuracy(out, exact):
+    assert exact - 1e-6 <= out.e_ci <= out.energy + 1e-9 <= exact + CHEMICAL_ACCURACY
+    assert abs(out.e_ci + out.e_pt2 - exact) < 1e-4
+    assert abs(out.e_extrapolated - exact) < 1e-4
+    assert abs(out.spin_square) < 1e-3
+    assert out.steps <= 3000
+
+
+def test_lithium_hydride_with_spring():
+    ham, exact = molecule("LiH")
+    module = Transformer(ham.norb, ham.nalpha, ham.nbeta, layers=2, phase_layers=(64,), real=True)
+    out = solve(ham, module=module, optimizer=Spring(), steps=80, pretrain=40, target_size=40)
+    check_accuracy(out, exact)
+
+
+def test_water_with_adamw():
+    ham, exact = molecule("H2O")
+    module = Transformer(ham.norb, ham.nalpha, ham.nbeta, phase_layers=(64, 64), real=True)
+    out = solve(ham, module=module, optimizer=annealed(4e-3, 500), steps=500, pretrain=150, target_size=80)
+    check_accuracy(out, exact)
+
+
+@pytest.mark.slow
+def test_nitrogen():
+    ham, exact = molecule("N2")
+    module = Transformer(ham.norb, ham.nalpha, ham.nbeta, layers=2, phase_layers=(64,), real=True)
+    out = solve(ham, module=module, optimizer=Spring(), steps=160, pretrain=60, target_size=250)
+    check_accuracy(out, exact)
+
+
+def chain(natoms):
+    """A chain of hydrogen atoms with random, symmetric changes of its integrals: no symmetry is left."""
+    random = np.random.default_rng(natoms)
+    atoms = "; ".join(f"H 0 0 {1.1 * k}" for k in range(natoms))
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule(atoms, basis="sto-3g"))
+    noise = 0.02 * random.normal(size=ham.one.shape)
+    return Hamiltonian.from_integrals(ham.one + noise + noise.T, ham.two, ham.nalpha, ham.nbeta, float(ham.constant))
+
+
+def full_ci(ham):
+    return (
+        fci.direct_spin1.kernel(np.asarray(ham.one), np.asarray(ham.two), ham.norb, (ham.nalpha, ham.nbeta))[0]
+        + float(ham.constant)
+    )  # fmt: skip
+
+
+def test_connected_energy_on_the_whole_space_is_the_projected_one():
+    ham = chain(4)
+    space = all_configurations(4, 2, 2)
+    keys, links = connected_links(ham, space, 0.0, 1 << 20)
+    assert int(jnp.sum(links.members)) == 36
+    module = Transformer(4, 2, 2, width=8, layers=1, heads=2, phase_layers=(8,), dtype=jnp.float64)
+    parameters = module.init(jax.random.key(3), unpack(space.keys, 4))
+    n = keys.shape[0]
+    found = jnp.where(jnp.arange(n) < 36, 0.0, -1e3), jnp.zeros(n)
+    log_amplitude, phase = module.apply(parameters, unpack(space.keys, 4))
+    psi = found[0].at[:36].set(log_amplitude), found[1].at[:36].set(phase)
+    # The same with PySCF.
+    number = np.exp(np.asarray(log_amplitude) + 1j * np.asarray(phase)).reshape(6, 6)
+    strings = fci.cistring.make_strings(range(4), 2)
+    assert [int(key) >> 4 for key in space.keys[::6, 0]] == list(strings)
+    two = fci.direct_spin1.absorb_h1e(
+        np.asarray(ham.one),
+        np.asarray(ham.two),
+        4,
+        (2, 2),
+        0.5,  # pyright: ignore[reportArgumentType]
+    )
+    image = sum(
+        factor * fci.direct_spin1.contract_2e(two, np.ascontiguousarray(part), 4, (2, 2))
+        for factor, part in ((1, np.real(number)), (1j, np.imag(number)))
+    )
+    expected = np.vdot(number, image).real / np.vdot(number, number).real + float(ham.constant)
+    np.testing.assert_allclose(estimate(*psi, links).energy, expected, atol=1e-10)
+    slopes = jax.grad(energy, argnums=(0, 1))(*psi, links)
+    np.testing.assert_allclose(slopes, jax.grad(rayleigh_quotient, argnums=(0, 1))(*psi, links), atol=1e-10)
+
+
+def test_selection_by_amplitude_and_connected_energy():
+    ham = chain(6)
+    module = Transformer(6, 3, 3, **TINY)
+    out = solve(
+        ham, module=module, optimizer=optax.adam(1e-2), steps=60, target_size=400, growth=20, refresh=20,
+        select="amplitude", energy="connected",
+    )  # fmt: skip
+    exact = full_ci(ham)
+    assert int(out.configurations.count) == 400 and abs(out.energy - exact) < 0.5
+    # Both are of the full space, of which the set has all.
+    assert out.e_ci == pytest.approx(exact, abs=1e-8) and out.e_pt2 == 0
+
+
+class Table:
+    """A network that is none: a logarithm and a phase for each configuration of four orbitals."""
+
+    def init(self, key, occupations):
+        return {"size": jnp.zeros(256), "phase": jax.random.normal(key, (256,))}
+
+    def apply(self, parameters, occupations):
+        place = occupations.reshape(-1, 8).astype(jnp.int32) @ (2 ** jnp.arange(8, dtype=jnp.int32))
+        return parameters["size"][place], parameters["phase"][place]
+
+
+def test_other_networks_and_callbacks_are_taken():
+    ham, seen = chain(4), []
+    out = solve(ham, module=Table(), optimizer=optax.adam(0.1), steps=250, pretrain=60, callback=seen.append)
+    assert out.e_ci == pytest.approx(full_ci(ham), abs=1e-9)
+    assert abs(out.energy - out.e_ci) < CHEMICAL_ACCURACY and out.e_extrapolated == out.e_ci
+    assert seen == out.history and [record["kind"] for record in (seen[0], seen[-1])] == ["set", "end"]
+
+
+SCRIPT = """
+import optax
+from jaxqc.nnqs import Hamiltonian
+from jaxqc.nnqs._ansatz import Transformer
+from jaxqc.nnqs._solve import solve
+options = dict(width=8, layers=1, heads=2, phase_layers=(8,), real=True)
+def start(fcidump, folder, log, resume):
+    ham = Hamiltonian.from_fcidump(fcidump)
+    return solve(ham, module=Transformer(6, 3, 3, **options), optimizer=optax.adamw(3e-3), steps=120, refresh=40,
+                 target_size=395, growth=2, pretrain=20, checkpoint=folder, checkpoint_every=10, log=log, resume=resume)
+"""
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    fcidump, log = tmp_path / "h6.fcidump", tmp_path / "killed.jsonl"
+    chain(6).to_fcidump(fcidump)
+    scope = {}
+    exec(SCRIPT, scope)
+    whole = scope["start"](fcidump, tmp_path / "whole", tmp_path / "whole.jsonl", False)
+    call = f"import jaxqc\n{SCRIPT}\nstart({str(fcidump)!r}, {str(tmp_path / 'killed')!r}, {str(log)!r}, False)"
+    source = str(Path(__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen([sys.executable, "-c", call], env=environment) as process:
+        while process.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < 7):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    steps = sorted(int(path.name) for path in (tmp_path / "killed").iterdir() if path.name.isdigit())
+    assert 30 < steps[-1] < 120
+    # The newest checkpoint is cut short, as by a machine that failed while it was written.
+    damaged = [p for p in (tmp_path / "killed" / str(steps[-1]) / "arrays").rglob("*") if p.is_file()]
+    for path in damaged:
+        os.truncate(path, path.stat().st_size // 2)
+    resumed = scope["start"](fcidump, tmp_path / "killed", log, True)
+    assert resumed.energy == whole.energy and resumed.e_pt2 == whole.e_pt2 and resumed.steps == 120
+    for a, b in zip(jax.tree.leaves(resumed.parameters), jax.tree.leaves(whole.parameters), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(resumed.configurations.keys, whole.configurations.keys)
+    lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in (log, tmp_path / "whole.jsonl")]
+    without_time = [[{k: v for k, v in record.items() if k != "seconds"} for record in run] for run in lines]
+    assert without_time[0] == without_time[1]
+    # A finished run resumes to its end; another problem is not taken up.
+    assert scope["start"](fcidump, tmp_path / "whole", None, True).energy == whole.energy
+    with pytest.raises(ValueError, match="is of another run"):
+        solve(
+            chain(6), module=Transformer(6, 3, 3, **TINY), optimizer=optax.adamw(3e-3), checkpoint=tmp_path / "whole",
+            resume=True,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"steps": -1}, "steps .* at least 0"),
+        ({"target_size": 2.5}, "target_size .* whole number"),
+        ({"energy": "local"}, "must be one of"),
+        ({"select": "random"}, "must be one of"),
+        ({"resume": True}, "directory to read"),
+        ({"checkpoint_every": 0}, "from 1 on"),
+    ],
+)
+def test_impossible_settings_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        solve(chain(2), **change)
+
+
+def test_what_is_no_hamiltonian_is_refused():
+    with pytest.raises(TypeError, match="must be a jaxqc.nnqs.Hamiltonian"):
+        solve(np.eye(2))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_run_that_diverges_says_so():
+    with pytest.raises(FloatingPointError, match="smaller learning rate"):
+        solve(chain(2), module=Transformer(2, 1, 1, **TINY), optimizer=optax.sgd(1e30), steps=50, pretrain=0)
+
+
+def test_shell_command(tmp_path, capsys):
+    from jaxqc import cli
+
+    fcidump, log = tmp_path / "h4.fcidump", tmp_path / "log.jsonl"
+    chain(4).to_fcidump(fcidump)
+    arguments = ["nnqs", str(fcidump), "--steps", "10", "--pretrain", "5", "--checkpoint", str(tmp_path / "run")]
+    assert cli.main([*arguments, "--log", str(log)]) == 0
+    shown = capsys.readouterr().out
+    exact = full_ci(chain(4))
+    assert "2 alpha and 2 beta electrons in 4 orbitals" in shown and f"{exact:.7f}" in shown and "upper bound" in shown
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    assert records[-1]["kind"] == "end" and records[-1]["e_ci"] == pytest.approx(exact, abs=1e-9)
+    assert cli.main([*arguments, "--resume", "--quiet"]) == 0
+    assert float(capsys.readouterr().out) == pytest.approx(exact, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["{xyz}"], "--basis is missing"),
+        (["{fcidump}", "--basis", "sto-3g"], "leave out --basis"),
+        (["{fcidump}", "--rate", "0"], "must be above 0"),
+        (["{fcidump}", "--resume"], "directory to read"),
+        (["{fcidump}", "--size", "0"], "at least 1"),
+        (["missing.xyz", "--basis", "sto-3g"], "No such file"),
+    ],
+)
+def test_shell_command_refuses_in_one_sentence(arguments, message, tmp_path, capsys):
+    from jaxqc import cli
+
+    names = {"xyz": tmp_path / "h2.xyz", "fcidump": tmp_path / "h2.fcidump"}
+    names["xyz"].write_text("2\n\nH 0 0 0\nH 0 0 0.74\n")
+    chain(2).to_fcidump(names["fcidump"])
+    assert cli.main(["nnqs", *(part.format(**names) for part in arguments)]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown and shown.count("\n") == 1
