@@ -1,5 +1,6 @@
 """Hamiltonians for the tests of selected CI, and their matrices from PySCF."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -85,6 +86,14 @@ def embedded(ham, norb, places, doubly):
         return np.asarray(pack(occupied)), phase
 
     return larger, lift
+
+
+@functools.cache
+def over_several_words(norb):
+    """A random Hamiltonian of 5 orbitals, the same among `norb`, and the map of keys; see `embedded`."""
+    small = random_hamiltonian(5, 2, 3, seed=norb)
+    places = [0, 9, norb // 2, norb - 4, norb - 1]
+    return small, *embedded(small, norb, places, [3, 4, 11, norb // 2 + 1, norb - 2])
 
 
 def as_set(keys):

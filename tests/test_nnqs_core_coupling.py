@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nnqs_cases import embedded, fci_matrix, molecule, random_hamiltonian
+from nnqs_cases import fci_matrix, molecule, over_several_words, random_hamiltonian
 
 import jaxqc
-from jaxqc.nnqs import Configurations, all_configurations, aufbau, couple
+from jaxqc.nnqs import Configurations, all_configurations, aufbau, couple, deduplicate
 from jaxqc.nnqs._bits import SENTINEL, search
 from jaxqc.nnqs._coupling import couple_plain, round_capacity
 
@@ -52,11 +52,9 @@ def test_all_determinants_of_water(epsilon):
     )
 
 
-@pytest.mark.parametrize("norb", [34, 70])
+@pytest.mark.parametrize("norb", [34, 66])
 def test_several_words(norb):
-    small = random_hamiltonian(5, 2, 3, seed=norb)
-    places = [0, 9, norb // 2, norb - 4, norb - 1]
-    larger, lift = embedded(small, norb, places, [3, 4, 11, norb // 2 + 1, norb - 2])
+    small, larger, lift = over_several_words(norb)
     keys = all_configurations(5, 2, 3).keys
     lifted, phase = lift(keys)
     found = couple(larger, jnp.asarray(lifted), epsilon=1e-12)
@@ -85,9 +83,10 @@ def test_only_counted_sources():
     ham = random_hamiltonian(5, 2, 2)
     keys = all_configurations(5, 2, 2).keys
     padded = jnp.concatenate([keys[:7], jnp.full((3, 1), SENTINEL)])
-    for given in (padded, Configurations(padded, jnp.int32(7)), Configurations(keys, jnp.int32(7))):
-        found = couple(ham, given)
-        assert int(found.count) == int(couple(ham, keys[:7]).count)
+    unique = deduplicate(padded, inverse=True)
+    for given in (padded, unique, Configurations(padded, jnp.int32(7)), Configurations(keys, jnp.int32(7))):
+        found = couple(ham, given, epsilon=0)
+        assert int(found.count) == int(couple(ham, keys[:7], epsilon=0.0).count)
         assert int(found.sources[: int(found.count)].max()) == 6
 
 
@@ -117,6 +116,7 @@ def test_arguments_that_are_wrong():
         ((ham, good.astype(jnp.int64)), {}, "must be uint64"),
         ((ham, good[0]), {}, "must be \\(n, 1\\)"),
         ((ham, aufbau(5, 3, 2)), {}, "1 of the 1 configurations"),
+        ((ham, Configurations(good, jnp.int32(2))), {}, "is 2, but there are 1 keys"),
         ((ham, good), {"epsilon": -1.0}, "not negative"),
         ((ham, good), {"epsilon": float("nan")}, "not negative"),
     )

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nnqs_cases import embedded, fci_energy, fci_matrix, molecule, random_hamiltonian, random_integrals
+from nnqs_cases import fci_energy, fci_matrix, molecule, over_several_words, random_hamiltonian, random_integrals
 from pyscf import fci, mcscf
 from pyscf.tools import fcidump as pyscf_fcidump
 
@@ -68,12 +68,9 @@ def test_every_element_of_water():
     assert np.linalg.eigvalsh(ours)[0] == pytest.approx(-75.015530, abs=1e-6)  # Choo et al. 2020
 
 
-@pytest.mark.parametrize("norb", [34, 70])
+@pytest.mark.parametrize("norb", [34, 66])
 def test_elements_over_several_words(norb):
-    small = random_hamiltonian(5, 2, 3, seed=norb)
-    places = [0, 9, norb // 2, norb - 4, norb - 1]
-    doubly = [3, 4, 11, norb // 2 + 1, norb - 2]
-    larger, lift = embedded(small, norb, places, doubly)
+    small, larger, lift = over_several_words(norb)
     keys = all_configurations(5, 2, 3).keys
     lifted, phase = lift(keys)
     np.testing.assert_allclose(matrix(larger, lifted) * phase[:, None] * phase, matrix(small, keys), atol=1e-12)

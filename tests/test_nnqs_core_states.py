@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nnqs_cases import as_set, embedded, fci_matrix, molecule, random_hamiltonian
+from nnqs_cases import as_set, fci_matrix, molecule, over_several_words, random_hamiltonian
 from pyscf import fci
 
 import jaxqc
@@ -174,8 +174,7 @@ def test_density_matrices_of_a_set():
 
 @pytest.mark.parametrize("norb", [34, 66])
 def test_several_words(norb):
-    small = random_hamiltonian(5, 2, 3, seed=norb)
-    larger, lift = embedded(small, norb, [0, 9, norb // 2, norb - 4, norb - 1], [3, 4, 11, norb - 2])
+    small, larger, lift = over_several_words(norb)
     chosen, _ = part_of(all_configurations(5, 2, 3), 50)
     lifted = as_set(lift(chosen.keys)[0])
     ours, reference = lowest(larger, lifted), lowest(small, chosen)

@@ -57,7 +57,7 @@ def couple(ham, configurations, epsilon: float = 1e-10, *, capacity: int | None 
     name = "jaxqc.nnqs.couple"
     keys, count = check_configurations(ham, configurations, name)
     check_epsilon(epsilon, name)
-    thresholds = jnp.full(keys.shape[0], epsilon)
+    thresholds = jnp.full(keys.shape[0], float(epsilon))
     tables = tables_of(ham)
 
     def call(size, keys=keys, count=count, thresholds=thresholds):
@@ -208,7 +208,7 @@ def check_configurations(ham, configurations, name) -> Configurations:
 
     if not isinstance(ham, Hamiltonian):
         raise TypeError(f"Argument ham of {name} must be a jaxqc.nnqs.Hamiltonian, but it is {shorten(ham)}.")
-    keys, count = configurations if isinstance(configurations, tuple) else (configurations, None)
+    keys, count = configurations[:2] if isinstance(configurations, tuple) else (configurations, None)
     dtype, shape = getattr(keys, "dtype", type(keys).__name__), getattr(keys, "shape", ())
     words = word_count(ham.norb)
     if dtype != jnp.uint64:
@@ -221,6 +221,8 @@ def check_configurations(ham, configurations, name) -> Configurations:
     if count is None:
         count = jnp.sum(jnp.any(keys != SENTINEL, axis=1), dtype=jnp.int32)
     count = jnp.asarray(count, jnp.int32)
+    if not 0 <= int(count) <= keys.shape[0]:
+        raise ValueError(f"The count given to {name} is {int(count)}, but there are {keys.shape[0]} keys.")
     unfit = int(_count_unfit(keys, count, norb=ham.norb, electrons=(ham.nalpha, ham.nbeta)))
     if unfit:
         raise ValueError(
