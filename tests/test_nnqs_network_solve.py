@@ -65,8 +65,8 @@ def test_lithium_hydride_with_spring():
 
 def test_water_with_adamw():
     ham, exact = molecule("H2O")
-    module = Transformer(ham.norb, ham.nalpha, ham.nbeta, phase_layers=(64, 64), real=True)
-    out = solve(ham, module=module, optimizer=annealed(4e-3, 500), steps=500, pretrain=150, target_size=80)
+    module = Transformer(ham.norb, ham.nalpha, ham.nbeta, phase_layers=(256, 256), real=True)
+    out = solve(ham, module=module, optimizer=annealed(3e-3, 400), steps=400, pretrain=150, target_size=100)
     check_accuracy(out, exact)
 
 

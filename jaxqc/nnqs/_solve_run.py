@@ -193,8 +193,7 @@ class Run:
 
     def _fingerprint(self):
         settings = asdict(self.settings)
-        for free in ("steps", "memory"):  # may differ: more steps, other batches
-            del settings[free]
+        del settings["steps"]  # a run may be made longer
         ham = self.ham
         shapes = str(jax.tree.map(jnp.shape, self.state))
         return fingerprint(ham.constant, ham.one, ham.two, list(self.sector), settings, shapes)
