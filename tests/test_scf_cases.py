@@ -34,7 +34,7 @@ def test_hydrogen_atom_has_no_beta_electron(basis, expected):
     mole = mol.to_pyscf()
     expected_fock = scf.UHF(mole).get_fock(dm=np.asarray(result.density))
     np.testing.assert_allclose(result.fock, expected_fock, atol=1e-9)
-    np.testing.assert_allclose(jaxqc.gradient(mol), np.zeros((1, 3)), atol=1e-30)  # rounding of some versions of XLA: 1e-47
+    np.testing.assert_allclose(jaxqc.gradient(mol), np.zeros((1, 3)), atol=1e-30)  # rounding of some XLA: 1e-47
 
 
 def test_hydrogen_atom_with_negative_spin_is_refused():

@@ -60,6 +60,47 @@ def test_values_that_are_no_numbers_are_refused_or_stay_visible(water):
     assert all(np.isnan(x).all() for x in jaxqc.xc.potential(mol, broken, "pbe", density))
 
 
+def test_layouts_and_grids_of_other_molecules_are_refused(water):
+    mol, _, density, grid = water
+    other = jaxqc.Molecule(WATER, basis="sto-3g")
+    layout = jaxqc.xc.build_layout(other, grid.coords, grid.weights)
+    with pytest.raises(ValueError, match="other shells"):
+        jaxqc.xc.potential(mol, layout, "pbe", density)
+    nitrogen = jaxqc.Molecule("N 0 0 0; N 0 0 1.1", basis="sto-3g")
+    with pytest.raises(ValueError, match="another molecule"):
+        jaxqc.xc.potential(nitrogen, grid, "pbe", np.eye(10))
+    with pytest.raises(ValueError, match="other coordinates"):
+        jaxqc.xc.potential(mol.with_coords(1.01 * mol.coords), grid, "pbe", density)
+
+
+def test_functions_whose_state_changes_are_read_again(water):
+    mol, _, density, grid = water
+
+    class Exchange:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def __call__(self, features):
+            return self.factor * jnp.sum(features.rho ** (4 / 3), axis=0)
+
+    for kind in (float, jnp.asarray):
+        model = Exchange(kind(-0.9))
+        _, first, _ = jaxqc.xc.potential(mol, grid, model, density)
+        model.factor = kind(-0.45)
+        np.testing.assert_allclose(jaxqc.xc.potential(mol, grid, model, density)[1], 0.5 * first, rtol=1e-12)
+
+
+def test_other_geometries_compile_nothing(water):
+    mol, _, density, _ = water
+    events = []
+    steps = [jaxqc.Molecule(WATER, basis="def2-svp").with_coords((1 + 0.001 * k) * mol.coords) for k in range(3)]
+    jaxqc.xc.potential(steps[0], jaxqc.xc.Grid(steps[0], 1), "pbe", density)
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: events.append(name))
+    for step in steps[1:]:
+        jaxqc.xc.potential(step, jaxqc.xc.Grid(step, 1), "pbe", density)
+    assert not [name for name in events if "backend_compile" in name]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
@@ -68,7 +109,10 @@ def test_values_that_are_no_numbers_are_refused_or_stay_visible(water):
         ({"epsilon": -1.0}, ValueError, "epsilon"),
         ({"epsilon": float("nan")}, ValueError, "epsilon"),
         ({"grid": 3}, TypeError, r"jaxqc\.xc\.Grid"),
+        ({"density": None}, TypeError, "array of shape"),
         ({"xc": "b3ylp"}, ValueError, "b3lyp"),
+        ({"xc": "gga_x_lb"}, NotImplementedError, "without an energy"),
+        ({"xc": "1e300*pbe"}, ValueError, "factor"),
         ({"xc": 3}, TypeError, "name such as"),
         ({"xc": lambda f: f.rho}, ValueError, r"shape \(n,\)"),
         ({"mol": "water"}, TypeError, "Molecule"),

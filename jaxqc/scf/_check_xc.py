@@ -31,7 +31,7 @@ def check_xc(mol, xc, values, given) -> tuple[KohnSham | None, tuple]:
                 "grid. Leave it out, or name a functional such as xc='b3lyp'."
             )
         return None, ()
-    from jaxqc.scf._functional import bind, read
+    from jaxqc._bound_functional import bind, read
     from jaxqc.scf._xc import measured_capacity
 
     template, partition = _scheme(mol, values["grid"])

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxqc._bound_functional import BoundFunctional
 from jaxqc.scf import _fock
-from jaxqc.scf._functional import BoundFunctional
 
 # Share of the electrons that a grid may lose or gain before results are refused.
 _GRID_ERROR = 0.01

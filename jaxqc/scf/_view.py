@@ -59,8 +59,9 @@ def misfit(result):
     return (
         f"The {result.kind} calculation of {result.mol!r} finds {float(result.grid_electrons):.4f} electrons on its "
         f"grid of {result.method.xc.template.size} points, but there are "
-        f"{result.reference.nalpha + result.reference.nbeta}: the grid is far too coarse for this basis set. Choose a "
-        "finer one, for example level 3 (the default) or 5."
+        f"{result.reference.nalpha + result.reference.nbeta}: the grid is far too coarse for this density. Choose a "
+        "finer one, for example level 3 (the default) or 5. Where that does not help, the density reaches beyond the "
+        "outermost points, as of loosely bound electrons in very diffuse functions; throw=False returns the result."
     )
 
 

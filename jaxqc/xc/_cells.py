@@ -70,7 +70,7 @@ class RowLists:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["points", "weights", "permutation", "density", "potential"],
-    meta_fields=["npoint", "epsilon"],
+    meta_fields=["npoint", "epsilon", "shells"],
 )
 @dataclasses.dataclass(frozen=True, repr=False)
 class Layout:
@@ -80,6 +80,8 @@ class Layout:
 
     - `npoint`: number of points of the grid; static. The n points of the layout are these, padded to whole rows.
     - `epsilon`: threshold of the screening, 0 for none; static.
+    - `shells`: angular momenta and numbers of primitives of the shells that the lists number, and whether functions are
+      Cartesian; static.
     - `points`: shape `(n, 3)`, Bohr; padding repeats the last point. Differentiable.
     - `weights`: shape `(n,)`; padding has weight 0. Differentiable.
     - `permutation`: which point of the grid each point of the layout is; int32, shape `(n,)`.
@@ -88,6 +90,7 @@ class Layout:
 
     npoint: int
     epsilon: float
+    shells: tuple
     points: jax.Array
     weights: jax.Array
     permutation: jax.Array
@@ -127,6 +130,11 @@ def shells_of(mol: Molecule | ShellList, cart: bool | None) -> tuple[ShellList, 
     if isinstance(mol, ShellList):
         return mol, bool(cart)
     return ShellList.from_molecule(mol), mol.cart
+
+
+def layout_key(shells: ShellList, cart: bool) -> tuple:
+    """What a `Layout` remembers of the shells that its lists number."""
+    return (shells.ls, shells.nprims, bool(cart))
 
 
 def build_layout(
@@ -171,7 +179,12 @@ def build_layout(
         _cuda_rules.ROWS if _cuda_rules.on_gpu() else (row or row_size(shells.nao_sph, ncentre),) * 2
     )
     npoint = points.shape[0]
-    n = -(-npoint // row_potential) * row_potential
+    nrow = -(-npoint // row_potential)
+    if not isinstance(points, Tracer):
+        # Geometries of a molecule differ in the points whose weights vanish: coarse steps spare another compilation.
+        step = 2 ** max(0, nrow.bit_length() - 5)
+        nrow = -(-nrow // step) * step
+    n = nrow * row_potential
     permutation = jnp.minimum(jnp.arange(n, dtype=jnp.int32), np.int32(max(npoint - 1, 0)))
     if not ordered and npoint > 1:
         permutation = jnp.take(hilbert_order(points), permutation)
@@ -181,7 +194,7 @@ def build_layout(
     fixed = (shells, fixed_points, fixed_weights, cart)
     lists = _row_lists(*fixed, row_density, epsilon, capacity)
     other = lists if row_potential == row_density else _row_lists(*fixed, row_potential, epsilon, capacity)
-    return Layout(npoint, epsilon, points, weights, permutation, lists, other)
+    return Layout(npoint, epsilon, layout_key(shells, cart), points, weights, permutation, lists, other)
 
 
 def _with_padding(weights: jax.Array, npoint: int) -> jax.Array:

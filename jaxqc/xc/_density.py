@@ -26,7 +26,7 @@ from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList
 from jaxqc.molecule import Molecule
 from jaxqc.xc import _oracle
-from jaxqc.xc._cells import Layout, shells_of
+from jaxqc.xc._cells import Layout, layout_key, shells_of
 from jaxqc.xc._cuda_rules import lower_on_cuda
 from jaxqc.xc._features_type import COMPONENTS
 
@@ -90,6 +90,11 @@ def _geometry(shells: ShellList, layout: Layout):
 
 
 def _parameters(shells, cart, layout, ncomp):
+    if layout.shells != layout_key(shells, cart):
+        raise ValueError(
+            "The Layout was built for other shells than those of this molecule: another basis set, other atoms, or "
+            "another order of them. Build it with jaxqc.xc.build_layout for this molecule."
+        )
     return {
         "layout": (shells.ls, shells.nprims),
         "cart": cart,

@@ -254,6 +254,34 @@ def _place(template, coords, partition, moving):
     return Grid._make((points, jnp.where(kept, weights, 0.0), owner, order), template, partition)
 
 
+def check_grid(mol, grid: Grid) -> None:
+    """Raises `ValueError` where a grid from a template is that of other atoms, or of the same at other places.
+
+    Where coordinates are traced, only the atoms are compared. A sample of the points is looked at.
+    """
+    if grid.template is None:
+        return
+    if tuple(atom[0] for atom in grid.template.atoms) != tuple(label.number for label in mol.structure.labels):
+        raise ValueError(
+            "Argument grid is the Grid of another molecule; build it with jaxqc.xc.Grid(mol) for this one."
+        )
+    if any(isinstance(x, Tracer) for x in (mol.coords, grid.coords)) or grid.coords.ndim != 2:
+        return
+    some = np.unique(np.linspace(0, grid.size - 1, 1000).astype(int))
+    with jax.ensure_compile_time_eval():
+        points, owner, index = (np.asarray(x[some]) for x in (grid.coords, grid.atom, grid.index))
+    known = index < grid.template.size  # the rest is padding
+    template, owner, index = grid.template, owner[known], index[known]
+    starts = np.concatenate([[0], np.cumsum(template.counts)[:-1]])
+    offsets = template.tables[0][index - starts[owner] + template.table_starts[owner]]
+    moved = np.abs(points[known] - offsets - np.asarray(mol.coords)[owner]).max(initial=0.0)
+    if moved > 1e-6:
+        raise ValueError(
+            f"Argument grid was built for other coordinates: its points are {moved:.2g} Bohr away from where those of "
+            "this molecule are. Build it again with jaxqc.xc.Grid(mol)."
+        )
+
+
 def pad(grid: Grid, multiple: int) -> Grid:
     """Appends copies of the last point, of weight 0, until the size is a multiple of `multiple`.
 

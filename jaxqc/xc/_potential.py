@@ -5,16 +5,18 @@ derivatives need no other rule: $V = R^T (w\, \partial f)$ is the gradient, $f_{
 a change of the density, and the nuclear gradient the derivative through orbitals, points and weights.
 """
 
-import functools
+import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxqc._bound_functional import bind
 from jaxqc._checks import check_molecule
 from jaxqc.xc._cells import Layout, build_layout
 from jaxqc.xc._density import density_features
 from jaxqc.xc._features_type import Features
-from jaxqc.xc._grid import Grid
+from jaxqc.xc._grid import Grid, check_grid
 from jaxqc.xc.functionals import Functional, functional
 
 
@@ -46,7 +48,9 @@ def xc_energy(mol, layout: Layout, xc: Functional, density: jax.Array) -> tuple[
     return nelec, jnp.dot(layout.weights, xc.energy_density(point_features(features, xc.kind)))
 
 
-def _step(mol, layout, density, xc):
+def _step(mol, layout, density, parameters, bound):
+    xc = bound.apply(parameters)
+
     def energy(d):
         nelec, exc = xc_energy(mol, layout, xc, d)
         return exc, nelec
@@ -55,9 +59,7 @@ def _step(mol, layout, density, xc):
     return nelec, exc, potential
 
 
-@functools.lru_cache(maxsize=32)
-def _compiled(xc):
-    return jax.jit(functools.partial(_step, xc=xc))
+_compiled = jax.jit(_step, static_argnames="bound")
 
 
 def potential(mol, grid, xc, density, *, epsilon: float = 1e-12, mesh=None):
@@ -68,9 +70,11 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12, mesh=None):
     **Arguments:**
 
     - `mol`: the `jaxqc.Molecule`.
-    - `grid`: a `jaxqc.xc.Grid`, or a `Layout` from `jaxqc.xc.build_layout(mol, grid)` that many steps share.
+    - `grid`: a `jaxqc.xc.Grid` of this molecule, or a `Layout` that many steps share, from
+      `jaxqc.xc.build_layout(mol, grid.coords, grid.weights)`.
     - `xc`: a name such as "b3lyp", a `Functional`, or a function of `Features`.
-    - `density`: symmetric, shape `(nao, nao)` (equal spins, both together) or `(2, nao, nao)` (alpha, beta).
+    - `density`: shape `(nao, nao)` (equal spins, both together) or `(2, nao, nao)` (alpha, beta); symmetric: of another
+      matrix its symmetric part counts.
     - `epsilon`: contributions below this are left out (0: none); the error of the energy stays below 1e-9 Hartree an
       atom at 1e-12. A `Layout` brings its own.
     - `mesh`: a `jax.sharding.Mesh` over which the rows of the grid are dealt; None for one device.
@@ -98,21 +102,22 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12, mesh=None):
         layout = grid
     elif isinstance(grid, Grid):
         _check_epsilon(epsilon)
+        check_grid(mol, grid)
         layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon)
     else:
         raise TypeError(
             f"Argument grid must be a jaxqc.xc.Grid or a Layout of one, but it is {type(grid).__name__}. "
             "Make one with jaxqc.xc.Grid(mol, level=3)."
         )
-    try:
-        step = _compiled(functional_)
-    except TypeError:  # a function of the user's that cannot be hashed
-        return _step(mol, layout, density, functional_)
-    return step(mol, layout, density)
+    bound, parameters = bind(functional_)
+    # The number of points before padding is of no matter here, and would compile anew for each geometry.
+    layout = dataclasses.replace(layout, npoint=layout.points.shape[0])
+    return _compiled(mol, layout, density, parameters, bound=bound)
 
 
 def _check_epsilon(epsilon) -> None:
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0.0 <= epsilon <= 1e-3:
+    number = isinstance(epsilon, int | float | np.integer | np.floating) and not isinstance(epsilon, bool)
+    if not number or not 0.0 <= epsilon <= 1e-3:
         raise ValueError(
             f"Argument epsilon must be a number from 0 (no screening) to 1e-3, but it is {epsilon!r}. "
             "1e-12 is the default; 1e-10 is faster, with errors of up to 1e-7 Hartree an atom."
@@ -120,6 +125,11 @@ def _check_epsilon(epsilon) -> None:
 
 
 def _check_density(mol, density):
+    if density is None or isinstance(density, str | bytes):
+        raise TypeError(
+            f"Argument density must be an array of shape ({mol.nao}, {mol.nao}) or (2, {mol.nao}, {mol.nao}), but it "
+            f"is {density!r}."
+        )
     density = jnp.asarray(density)
     if density.shape not in ((mol.nao, mol.nao), (2, mol.nao, mol.nao)):
         raise ValueError(

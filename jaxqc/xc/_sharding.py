@@ -16,9 +16,10 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxqc._bound_functional import bind
 from jaxqc._checks import check_molecule
 from jaxqc.xc._cells import Layout, RowLists, build_layout, shells_of
-from jaxqc.xc._grid import Grid
+from jaxqc.xc._grid import Grid, check_grid
 from jaxqc.xc._potential import _check_density, _check_epsilon, xc_energy
 from jaxqc.xc.functionals import Functional, functional
 
@@ -112,9 +113,9 @@ def sharded_step(mol, sharded: ShardedLayout, density: jax.Array, xc: Functional
     return nelec, exc, potential
 
 
-@functools.lru_cache(maxsize=32)
-def _compiled(xc):
-    return jax.jit(functools.partial(sharded_step, xc=xc))
+@functools.partial(jax.jit, static_argnames="bound")
+def _compiled(mol, sharded, density, parameters, bound):
+    return sharded_step(mol, sharded, density, bound.apply(parameters))
 
 
 def sharded_potential(
@@ -145,6 +146,7 @@ def sharded_potential(
         _check_axis(mesh, axis)
         if isinstance(grid, Grid):
             _check_epsilon(epsilon)
+            check_grid(mol, grid)
             grid = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon)
         elif not isinstance(grid, Layout):
             raise TypeError(
@@ -157,11 +159,8 @@ def sharded_potential(
             f"Argument mesh is {mesh}, but the ShardedLayout was made for {grid.mesh}. Leave mesh out, or make another "
             "ShardedLayout with jaxqc.xc.shard_layout."
         )
-    try:
-        step = _compiled(functional_)
-    except TypeError:  # a function of the user's that cannot be hashed
-        return sharded_step(mol, grid, density, functional_)
-    return step(mol, grid, density)
+    bound, parameters = bind(functional_)
+    return _compiled(mol, grid, density, parameters, bound=bound)
 
 
 def _over_mesh(local, sharded, out_specs):

@@ -1,5 +1,6 @@
 """Functionals that jaxqc does not have itself: PySCF's libxc on the host, with its derivatives."""
 
+import ctypes
 import logging
 from functools import cache
 from itertools import combinations_with_replacement, product
@@ -44,6 +45,11 @@ def describe(identifier):
             f"{identifier!r} is a functional of the kinetic energy, not of exchange and correlation. "
             f"Choose an exchange-correlation functional, such as 'pbe' or 'b3lyp'."
         )
+    if not all(_has_energy(library, part) for part in library._get_xc(identifier).xc_objs):
+        raise NotImplementedError(
+            f"The functional {identifier!r} is a potential without an energy, and jaxqc's potentials are derivatives "
+            "of energies. Choose a functional that has an energy, such as 'pbe'."
+        )
     if library.nlc_coeff(identifier):
         raise NotImplementedError(
             f"The functional {identifier!r} contains the non-local correlation VV10, which jaxqc does not have; "
@@ -70,6 +76,15 @@ def describe(identifier):
         library.max_deriv_order(identifier),
     )
     return kind, ((float(alpha + beta), 0.0), (float(-beta), float(omega) if beta else 0.0))
+
+
+def _has_energy(library, part) -> bool:
+    """Whether libxc has the energy of a functional; asked for one that it lacks, libxc ends the process."""
+    interface = library._itrf
+    interface.xc_func_get_info.restype = ctypes.c_void_p
+    interface.xc_func_info_get_flags.argtypes = [ctypes.c_void_p]
+    interface.xc_func_info_get_flags.restype = ctypes.c_int
+    return bool(interface.xc_func_info_get_flags(interface.xc_func_get_info(part)) & 1)  # XC_FLAGS_HAVE_EXC
 
 
 def _evaluate(identifier, kind, order, x):

@@ -65,6 +65,10 @@ def _add_side(side, section, text, scale, exchange, parts):
             )
         factor = scale * (-1.0 if match["sign"] == "-" else 1.0)
         factor *= float(match["factor"] or 1.0) * float(match["after"] or 1.0)
+        if not abs(factor) <= 1e6:
+            raise ValueError(
+                f"In the functional {text!r}, the factor of {match['name']!r} is {factor:g}; that is no mixture."
+            )
         name, end = match["name"], match.end()
         # A hyphen belongs to the longest name that is known; what follows it otherwise is subtracted.
         pieces = name.split("-")
@@ -146,6 +150,8 @@ def _exact_exchange(name, arguments, text):
         values = [-1.0]
     if plain == "hf" and arguments is None:
         return ((1.0, 0.0),)
+    if plain == "rsh" and len(values) == 3 and ";" in arguments:
+        values = [values[2], values[0], values[1]]  # PySCF: RSH(alpha; beta; omega), but RSH(omega, alpha, beta)
     if plain == "rsh" and len(values) == 3 and values[0] > 0:
         omega, alpha, beta = values
         return ((alpha + beta, 0.0), (-beta, omega))
