@@ -110,7 +110,7 @@ def solve(
         refresh: steps between two growths of the set.
         growth: factor by which it grows.
         epsilon: matrix elements below are left out, Hartree.
-        memory: budget in bytes, from which the sizes of all batches follow; the result depends on them by rounding only.
+        memory: budget in bytes, from which the sizes of all batches follow; they change results by rounding only.
         log: path of a file for the history, a JSON object a line.
         checkpoint: directory for checkpoints, one every `checkpoint_every` steps (rounded up to a multiple of ten).
         resume: go on from the newest checkpoint there, if there is one; the outcome is that of an undisturbed run, to
