@@ -25,9 +25,7 @@ def as_matrix(coupled, keys):
     return result
 
 
-@pytest.mark.parametrize(
-    ("norb", "nalpha", "nbeta"), [(5, 3, 2), (5, 1, 3), (3, 1, 0), (4, 0, 2), (2, 2, 2), (1, 1, 0), (4, 4, 1)]
-)
+@pytest.mark.parametrize(("norb", "nalpha", "nbeta"), [(5, 3, 2), (4, 0, 2), (1, 1, 0), (4, 4, 1)])
 def test_all_determinants_of_random_integrals(norb, nalpha, nbeta):
     ham = random_hamiltonian(norb, nalpha, nbeta, seed=norb)
     keys = all_configurations(norb, nalpha, nbeta)

@@ -23,7 +23,7 @@ def matrix(ham, keys):
     return np.asarray(element(ham, keys[i], keys[j])).reshape(n, n)
 
 
-@pytest.mark.parametrize("norb", [1, 7, 32, 33, 64, 65, 128])
+@pytest.mark.parametrize("norb", [7, 32, 33, 65, 128])
 def test_pack_and_unpack(norb):
     occupied = np.random.default_rng(norb).random((50, 2, norb)) < 0.5
     keys = pack(occupied)
@@ -49,9 +49,7 @@ def test_all_configurations():
     assert ham.norb == 5
 
 
-@pytest.mark.parametrize(
-    ("norb", "nalpha", "nbeta"), [(4, 2, 2), (5, 3, 2), (5, 1, 3), (3, 1, 0), (3, 0, 2), (2, 2, 2), (4, 4, 1)]
-)
+@pytest.mark.parametrize(("norb", "nalpha", "nbeta"), [(5, 3, 2), (5, 1, 3), (3, 1, 0), (4, 4, 1)])
 def test_every_element_of_random_integrals(norb, nalpha, nbeta):
     ham = random_hamiltonian(norb, nalpha, nbeta, seed=norb)
     keys = all_configurations(norb, nalpha, nbeta).keys
