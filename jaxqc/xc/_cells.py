@@ -147,6 +147,7 @@ def build_layout(
     row: int | None = None,
     capacity: int | None = None,
     ordered: bool = True,
+    coarse: bool = False,
 ) -> Layout:
     r"""Cuts a grid into rows and lists the shells of each.
 
@@ -161,6 +162,7 @@ def build_layout(
     - `epsilon`: threshold of the screening; 0 for none.
     - `row`: points a row; None for a choice from basis. GPUs have their own, 64 for densities and 256 for potentials.
     - `capacity`: most shells that a row can list; None to measure it.
+    - `coarse`: whether to round the number of rows up to coarse steps, so that few sizes occur.
     - `ordered`: whether the points already follow a space-filling curve; otherwise they are ordered here.
 
     **Returns:** the `Layout`.
@@ -180,7 +182,7 @@ def build_layout(
     )
     npoint = points.shape[0]
     nrow = -(-npoint // row_potential)
-    if not isinstance(points, Tracer):
+    if coarse:
         # Geometries of a molecule differ in the points whose weights vanish: coarse steps spare another compilation.
         step = 2 ** max(0, nrow.bit_length() - 5)
         nrow = -(-nrow // step) * step

@@ -103,7 +103,7 @@ def potential(mol, grid, xc, density, *, epsilon: float = 1e-12, mesh=None):
     elif isinstance(grid, Grid):
         _check_epsilon(epsilon)
         check_grid(mol, grid)
-        layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon)
+        layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon, coarse=True)
     else:
         raise TypeError(
             f"Argument grid must be a jaxqc.xc.Grid or a Layout of one, but it is {type(grid).__name__}. "
