@@ -1,12 +1,12 @@
 """A training loop of one's own for a neural wave function, from the public pieces of `jaxqc.nnqs` only.
 
-    python experiments/nnqs_training.py [STEPS]
+    python experiments/nnqs_training.py [--steps N]
 
 LiH in STO-3G: configurations are selected without a network, which is then trained on them with JAX and Optax. The loss
 is an ordinary function of the parameters; here the spread of local energies is lowered along with the energy.
 """
 
-import sys
+import argparse
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,9 @@ import optax
 import jaxqc
 from jaxqc import nnqs
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 400
 
 
-def main():
+def main(steps):
     mol = jaxqc.Molecule("Li 0 0 0; H 0 0 1.548", basis="sto-3g")
     ham = nnqs.Hamiltonian.from_molecule(mol)
     found = nnqs.selected_ci(ham, 60)
@@ -38,7 +37,7 @@ def main():
         spread = nnqs.estimate(log_amplitude, phase, links).variance
         return jnp.where(learning, teacher, energy + 0.1 * spread), energy
 
-    optimizer = optax.adam(optax.cosine_decay_schedule(3e-3, STEPS))
+    optimizer = optax.adam(optax.cosine_decay_schedule(3e-3, steps))
 
     @jax.jit
     def step(parameters, state, learning):
@@ -47,12 +46,14 @@ def main():
         return optax.apply_updates(parameters, updates), state, energy
 
     state = optimizer.init(parameters)
-    for k in range(STEPS):
-        parameters, state, energy = step(parameters, state, jnp.asarray(k < STEPS // 4))
+    for k in range(steps):
+        parameters, state, energy = step(parameters, state, jnp.asarray(k < steps // 4))
         if k % 50 == 49:
             above = 1e3 * (float(energy) - found.e_ci)
             print(f"step {k + 1:5d}  energy {float(energy):.8f}  above E_CI by {above:.3f} mHartree")
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=400, help="of the optimiser (default 400)")
+    main(parser.parse_args().steps)
