@@ -16,7 +16,6 @@ import jaxqc
 from jaxqc import nnqs
 
 
-
 def main(steps):
     mol = jaxqc.Molecule("Li 0 0 0; H 0 0 1.548", basis="sto-3g")
     ham = nnqs.Hamiltonian.from_molecule(mol)

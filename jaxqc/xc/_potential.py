@@ -10,6 +10,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxqc._bound_functional import bind
 from jaxqc._checks import check_molecule
@@ -138,6 +139,6 @@ def _check_density(mol, density):
         )
     if not jnp.issubdtype(density.dtype, jnp.floating):
         raise TypeError(f"Argument density must be real numbers, but its type is {density.dtype}.")
-    if not isinstance(density, jax.core.Tracer) and not bool(jnp.isfinite(density).all()):
+    if not isinstance(density, Tracer) and not bool(jnp.isfinite(density).all()):
         raise ValueError("Argument density must be finite, but it holds infinities or values that are no numbers.")
     return density.astype(jnp.float64)
