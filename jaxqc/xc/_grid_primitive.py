@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+from jaxqc._primitive import sequential_batch
 from jaxqc.integrals._library import load, register
 
 
@@ -43,20 +43,5 @@ def define_primitive(name: str, *, cpu, elsewhere, shapes, multiple_results: boo
     primitive.def_abstract_eval(lambda *operands, **static: shapes(*operands))
     mlir.register_lowering(primitive, mlir.lower_fun(elsewhere, multiple_results=multiple_results))
     mlir.register_lowering(primitive, mlir.lower_fun(cpu, multiple_results=multiple_results), platform="cpu")
-    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
+    batching.primitive_batchers[primitive] = sequential_batch(primitive)
     return primitive
-
-
-def _batch(primitive, operands, axes, **static):
-    """One call after the other: each is parallel by itself."""
-    mapped = [i for i, axis in enumerate(axes) if axis is not None]
-    moved = tuple(jnp.moveaxis(operands[i], axes[i], 0) for i in mapped)
-
-    def one(arrays):
-        full = list(operands)
-        for i, array in zip(mapped, arrays, strict=True):
-            full[i] = array
-        return primitive.bind(*full, **static)
-
-    out = jax.lax.map(one, moved)
-    return (out, [0] * len(out)) if primitive.multiple_results else (out, 0)
