@@ -1,5 +1,7 @@
 """Settings of all tests: double precision, strict dtype promotion, warnings as errors, markers."""
 
+import ctypes
+import gc
 import os
 from pathlib import Path
 
@@ -36,6 +38,9 @@ def bounded_memory():
         return
     if resident > _MEMORY:
         jax.clear_caches()
+        gc.collect()
+        if hasattr(ctypes.CDLL(None), "malloc_trim"):
+            ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what is freed
 
 
 _MARKERS = {

@@ -136,6 +136,7 @@ def test_gradients_of_a_result_and_inside_of_jit():
     assert abs(float(slopes.sum() + repulsion) - float(np.sum(expected * np.asarray(direction)))) < 1e-7
 
 
+@pytest.mark.slow
 def test_vmap_equals_loop():
     mol, given = molecule("lda"), options("lda", grid=0, second_order=False)
     batch = jnp.stack([mol.coords, mol.coords * 1.02])

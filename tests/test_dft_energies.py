@@ -157,6 +157,7 @@ def test_what_b3lyp_means(xc, expected):
 # Screening and invariants
 
 
+@pytest.mark.slow
 def test_screening():
     mol = jaxqc.Molecule(f"{AMMONIA}; O 0 0 6; H 0 0.7572 6.6; H 0 -0.7572 6.6", basis="6-31g")
     dense = float(jaxqc.energy(mol, xc="pbe", grid=1, epsilon=0.0))

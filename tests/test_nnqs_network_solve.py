@@ -126,6 +126,7 @@ def test_connected_energy_on_the_whole_space_is_the_projected_one():
     np.testing.assert_allclose(slopes, jax.grad(rayleigh_quotient, argnums=(0, 1))(*psi, links), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_selection_by_amplitude_and_connected_energy():
     ham = chain(6)
     module = Transformer(6, 3, 3, **TINY)

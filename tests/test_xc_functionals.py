@@ -110,9 +110,13 @@ def edge_features():
 
 
 EDGE_NAMES = [n for n in ALL if n not in ("b3lyp5", "bhandhlyp", "pbe0", "blyp", "tpssh", "r2scan0")]
+# One of each family in every run.
+EDGE_QUICK = ("svwn", "bp86", "b3lyp", "tpss", "r2scan", "m06-2x", "wb97x", "lc-wpbe")
 
 
-@pytest.mark.parametrize("name", EDGE_NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in EDGE_QUICK else [pytest.mark.slow]) for n in EDGE_NAMES]
+)
 def test_edges_are_finite_to_third_derivatives(name):
     xc = functional(name)
     x = tuple(jnp.asarray(a) for a in edge_features())
