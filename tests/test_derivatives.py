@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from differences import central
 from pyscf import gto, scf
 
 import jaxqc
@@ -23,18 +24,6 @@ CASES = {
     "third-row": ("S 0 0 0; O 0.1 0.2 1.48", "3-21g", 0, 2, None, False),
     "ghost": ("ghost-O 0 0 0; H 0 0 1.0; F 0 0.3 1.9", "sto-3g", 0, 0, None, False),
 }
-
-
-def central(function, x, step=1e-3):
-    """Central differences of fourth order along each element of x; elements come first in the result."""
-    x = np.asarray(x)
-    rows = []
-    for index in np.ndindex(x.shape):
-        unit = np.zeros_like(x)
-        unit[index] = step
-        far, near = ([np.asarray(function(jnp.asarray(x + k * s * unit))) for s in (1, -1)] for k in (2, 1))
-        rows.append((8.0 * (near[0] - near[1]) - (far[0] - far[1])) / (12.0 * step))
-    return np.array(rows).reshape(x.shape + rows[0].shape)
 
 
 def molecule(name):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from differences import central
 from jax.tree_util import Partial
 from pyscf import dft, gto
 
@@ -36,18 +37,6 @@ def molecule(name):
 
 def options(name, **more):
     return {"xc": CASES[name][2], "restricted": CASES[name][4], "grid": 1, **more}
-
-
-def central(function, x, step=1e-3):
-    """Central differences of fourth order along each element of x; elements come first in the result."""
-    x = np.asarray(x)
-    rows = []
-    for index in np.ndindex(x.shape):
-        unit = np.zeros_like(x)
-        unit[index] = step
-        far, near = ([np.asarray(function(jnp.asarray(x + k * s * unit))) for s in (1, -1)] for k in (2, 1))
-        rows.append((8.0 * (near[0] - near[1]) - (far[0] - far[1])) / (12.0 * step))
-    return np.array(rows).reshape(x.shape + rows[0].shape)
 
 
 @pytest.mark.parametrize(
