@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxqc
+from jaxqc._bound_functional import bind
 from jaxqc.xc import Grid, build_layout, density_features, functional, xc_energy
 from jaxqc.xc._density import potential_matrix
 from jaxqc.xc._grid import place
@@ -50,6 +51,12 @@ def orbitals(mol, path):
     c = coefficients[:, np.argsort(energies)[: mol.nelec // 2]]
     w, u = np.linalg.eigh(c.T @ mole.intor("int1e_ovlp") @ c)
     return c @ (u / np.sqrt(w)) @ u.T
+
+
+def compiled_step(xc):
+    """One step of a functional as a function of molecule, layout and density."""
+    bound, parameters = bind(xc)
+    return lambda mol, layout, density: _compiled(mol, layout, density, parameters, bound=bound)
 
 
 def gradient(mol, grid, density, xc, options):
@@ -116,7 +123,7 @@ def run(name, file, basis, options):
     row["v_ms"] = 1e3 * seconds(pot, layout, cotangent)[0]
     lhs, rhs = jnp.vdot(pot(layout, cotangent)[0], density), jnp.vdot(cotangent, features)
     row["adjoint"] = float(abs(lhs / rhs - 1.0))
-    step = _compiled(xc)
+    step = compiled_step(xc)
     t, first, host = seconds(step, mol, layout, density)
     row["step_ms"], row["step_first_s"], row["host_ms"] = 1e3 * t, first, 1e3 * host
     row["exc"] = float(step(mol, layout, density)[1])
@@ -125,7 +132,7 @@ def run(name, file, basis, options):
     if options.more:
         half = jnp.stack([density, density]) / 2
         row["uks_step_ms"] = 1e3 * seconds(step, mol, layout, half)[0]
-        tpss = _compiled(functional("tpss"))
+        tpss = compiled_step(functional("tpss"))
         row["mgga_step_ms"] = 1e3 * seconds(tpss, mol, layout, density)[0]
         exact = build_layout(mol, grid.coords, grid.weights, epsilon=0.0) if mol.nao < 600 else None
         if exact is not None:
