@@ -226,3 +226,17 @@ const RysTable& rys_table(int n) {
 }
 
 }  // namespace jaxqc
+
+// The same tables for kernels on other devices, read by Python.
+#pragma GCC visibility push(default)
+extern "C" const double* jaxqc_boys_rows(int order) { return order < 0 || order >= jaxqc::kBoysMax ? nullptr : jaxqc::boys_rows(order); }
+extern "C" const double* jaxqc_exp_grid() { return jaxqc::exp_grid(); }
+extern "C" int jaxqc_rys_table(int n, double* asymptotic, const double** polynomials, const double** hermite) {
+  if (n < 1 || n > jaxqc::kRysMax) return 1;
+  const jaxqc::RysTable& table = jaxqc::rys_table(n);
+  *asymptotic = table.asymptotic;
+  *polynomials = table.polynomials;
+  *hermite = table.hermite;
+  return 0;
+}
+#pragma GCC visibility pop
