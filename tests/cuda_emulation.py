@@ -74,7 +74,7 @@ class Emulator:
         """As `jaxqc.gpu.call`."""
 
         def host(*arrays):
-            out = [np.full(r.shape, 0 if k in zeroed else -77, r.dtype) for k, r in enumerate(results)]
+            out = [np.full(r.shape, np.array(0 if k in zeroed else -77).astype(r.dtype)) for k, r in enumerate(results)]
             self._run(steps, out, [np.ascontiguousarray(a) for a in arrays])
             return out
 

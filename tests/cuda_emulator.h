@@ -31,6 +31,9 @@ struct int2 {
   int x, y;
 };
 inline int2 make_int2(int x, int y) { return {x, y}; }
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
 
 namespace emulator {
 
@@ -165,6 +168,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   for (int i = 0; i < 32; ++i) out |= static_cast<unsigned>(emulator::of_lane<bool>(values, i)) << i;
   return out;
 }
+inline bool __any_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
 template <class T>
 inline unsigned __match_any_sync(unsigned, T v) {
   auto& values = emulator::exchange(v);
@@ -213,6 +217,7 @@ inline To bits(From v) {
   std::memcpy(&out, &v, sizeof(To));
   return out;
 }
+inline double rsqrt(double v) { return 1.0 / std::sqrt(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline long long __double_as_longlong(double v) { return bits<long long>(v); }

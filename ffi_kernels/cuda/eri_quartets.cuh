@@ -1,0 +1,125 @@
+// What the two-electron kernels share: shell pairs in device memory, the queue of ket pairs that survive screening, and sums.
+//
+// A block (or more, by grid y) takes one bra pair and walks over the ket pairs, which are sorted by primitive count and falling Schwarz
+// bound. Each warp queues the kets whose bound with the densities exceeds the threshold, so that all lanes stay at work.
+#pragma once
+#include "eri_class.h"
+
+typedef long long int64;
+typedef unsigned long long uint64;
+
+constexpr int kFunctionsA = functions(LA), kFunctionsB = functions(LB), kFunctionsC = functions(LC), kFunctionsD = functions(LD);
+constexpr int kAB = kFunctionsA * kFunctionsB, kCD = kFunctionsC * kFunctionsD;
+constexpr int kE = levels(LA, LB), kF = levels(LC, LD);
+constexpr int kTotal = LA + LB + LC + LD;
+constexpr int kTile = 32;             // pairs whose primitives are interleaved
+constexpr float kNothing = -1e30f;
+constexpr float kCoulombLog = COULOMB ? 1.38629436f : 0.0f;  // a quartet meets each block of the density four times in J
+constexpr double kTwoPi52 = 34.986836655249725693;  // 2 pi^(5/2)
+constexpr double kFixedPoint = 70368744177664.0;    // 2^46: range 1.3e5, resolution 1.4e-14
+
+// Shell pairs of all classes; `first` functions and primitives are absolute.
+struct Pairs {
+  const int2* shells;
+  const int4* info;  // first functions of both shells, first primitive, number of primitives
+  const double* centers;
+  const double* p;
+  int64 capacity;
+  const float* bound;
+
+  __device__ __forceinline__ const double* x() const { return p + capacity; }
+  __device__ __forceinline__ const double* y() const { return p + 2 * capacity; }
+  __device__ __forceinline__ const double* z() const { return p + 3 * capacity; }
+  __device__ __forceinline__ const double* weight() const { return p + 4 * capacity; }
+  __device__ __forceinline__ const double* inverse() const { return p + 5 * capacity; }
+};
+
+// Screening by the largest density elements of shell blocks, all in natural logarithms.
+struct Screen {
+  const float* bound;
+  const int2* shells;
+  const float* density;
+  int nshell;
+  float top, threshold;
+};
+
+// Sums into J and K: plain additions, or order-independent ones in fixed point.
+__device__ __forceinline__ void add(double* target, double value) {
+#if DETERMINISTIC
+  atomicAdd(reinterpret_cast<uint64*>(target), static_cast<uint64>(__double2ll_rn(value * kFixedPoint)));
+#else
+  atomicAdd(target, value);
+#endif
+}
+__device__ __forceinline__ double stored(const double* source) {
+#if DETERMINISTIC
+  return static_cast<double>(*reinterpret_cast<const int64*>(source)) / kFixedPoint;
+#else
+  return *source;
+#endif
+}
+
+// Weight of a quartet in sums over unique ones.
+__device__ __forceinline__ double multiplicity(int4 bra, int4 ket, bool same) {
+  double w = bra.x == bra.y ? 0.5 : 1.0;
+  if (ket.x == ket.y) w *= 0.5;
+  return same && bra.x == ket.x && bra.y == ket.y ? 0.5 * w : w;
+}
+
+// Kets of one bra pair, 32 candidates at a time and `stride` apart; NEED are wanted at once.
+struct KetQueue {
+  int* slots;  // 64 a warp
+  int group = 0, at = -1, count = 0;
+
+  template <int NEED>
+  __device__ __forceinline__ void fill(const Screen& s, const int* groups, int ngroup, int last, int start, int stride, float bra_bound, int2 bra) {
+    const int lane = threadIdx.x & 31;
+    const float *row_i = s.density + int64{bra.x} * s.nshell, *row_j = s.density + int64{bra.y} * s.nshell;
+    while (count < NEED && group < ngroup) {
+      if (at < 0) at = groups[group] + start;
+      const int end = min(groups[group + 1], last);
+      const int ket = at + lane;
+      const bool inside = ket < end;
+      const float pair = inside ? bra_bound + s.bound[ket] : kNothing;
+      if (at >= end || !__any_sync(0xffffffffu, pair + s.top > s.threshold)) {
+        ++group;
+        at = -1;
+        continue;
+      }
+      bool wanted = false;
+      if (inside) {
+        const int2 k = s.shells[ket];
+        float d = kNothing;
+#if COULOMB
+        d = fmaxf(row_i[bra.y], s.density[int64{k.x} * s.nshell + k.y]) + kCoulombLog;
+#endif
+#if EXCHANGE
+        d = fmaxf(d, fmaxf(fmaxf(row_i[k.x], row_i[k.y]), fmaxf(row_j[k.x], row_j[k.y])));
+#endif
+        wanted = pair + d > s.threshold;
+      }
+      const unsigned chosen = __ballot_sync(0xffffffffu, wanted);
+      if (wanted) slots[count + __popc(chosen & ((1u << lane) - 1))] = ket;
+      count += __popc(chosen);
+      at += stride;
+      __syncwarp();
+    }
+  }
+};
+
+// One primitive quartet up to the Boys function or the quadrature.
+struct Primitives {
+  double x, y, z, rho_p, rho_q, inverse_pq, t, prefactor;
+
+  __device__ __forceinline__ Primitives(const Pairs& pairs, double p, double px, double py, double pz, double weight, int iq) {
+    const double q = pairs.p[iq], pq = p + q, r = rsqrt(pq);
+    inverse_pq = r * r;
+    rho_p = q * inverse_pq;
+    rho_q = p * inverse_pq;
+    x = px - pairs.x()[iq];
+    y = py - pairs.y()[iq];
+    z = pz - pairs.z()[iq];
+    t = p * rho_p * (x * x + y * y + z * z);
+    prefactor = kTwoPi52 * weight * pairs.weight()[iq] * r;
+  }
+};

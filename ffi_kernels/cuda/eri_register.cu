@@ -1,0 +1,214 @@
+// Structure A: one thread a quartet, one bra pair a block. The generated recurrence runs inside the loops over primitives, both horizontal
+// recurrences follow in registers; J of the bra stays there, K and J of the ket go through shared memory into shell-blocked matrices.
+#include "eri_quartets.cuh"
+
+// Boys functions F_0 .. F_L of t times a prefactor, attenuated for the operator erf(omega r) / r.
+template <int L>
+__device__ __forceinline__ void boys(double t, double prefactor, const double* rows, const double* grid, double* f) {
+  if (t < 48.0) {
+    const int i = static_cast<int>(t * 8.0 + 0.5);
+    const double d = i * 0.125 - t;
+    const double* c = rows + i * 8;
+    double v = c[7];
+#pragma unroll
+    for (int k = 6; k >= 0; --k) v = fma(v, d, c[k]);
+    f[L] = v * prefactor;
+    if (L > 0) {
+      double e = fma(d, 1 / 5040.0, 1 / 720.0);
+      e = fma(e, d, 1 / 120.0);
+      e = fma(e, d, 1 / 24.0);
+      e = fma(e, d, 1 / 6.0);
+      e = fma(e, d, 0.5);
+      e = fma(e, d, 1.0);
+      e = fma(e, d, 1.0);
+      e *= grid[i] * prefactor;
+#pragma unroll
+      for (int m = L - 1; m >= 0; --m) f[m] = fma(2.0 * t, f[m + 1], e) * (1.0 / (2 * m + 1));
+    }
+  } else {
+    const double r = rsqrt(t), it = r * r;
+    f[0] = prefactor * 0.88622692545275801365 * r;
+#pragma unroll
+    for (int m = 0; m < L; ++m) f[m + 1] = f[m] * it * (m + 0.5);
+  }
+}
+
+// (ab|cd) of one contracted quartet, v[ab * kCD + cd].
+__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const double* rows, const double* grid, double omega, double* v) {
+  const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
+  double h[kE * kF];
+#pragma unroll
+  for (int n = 0; n < kE * kF; ++n) h[n] = 0.0;
+  for (int i = 0, ip = bra.z; i < bra.w; ++i, ip += kTile) {
+    const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip], weight = pairs.weight()[ip];
+    const double half_p = 0.5 * pairs.inverse()[ip];
+    for (int k = 0, iq = ket.z; k < ket.w; ++k, iq += kTile) {
+      const Primitives s(pairs, p, px, py, pz, weight, iq);
+      double f[kTotal + 1];
+      if (omega == 0.0) {
+        boys<kTotal>(s.t, s.prefactor, rows, grid, f);
+      } else {
+        const double square = omega * omega, shrink = square / (square + p * s.rho_p);
+        double scale = sqrt(shrink);
+        boys<kTotal>(s.t * shrink, s.prefactor, rows, grid, f);
+#pragma unroll
+        for (int m = 0; m <= kTotal; ++m) {
+          f[m] *= scale;
+          scale *= shrink;
+        }
+      }
+      // Q - C = (P - C) - (P - Q)
+      vrr<double, double>(h, f, px - a[0], py - a[1], pz - a[2], px - s.x - c[0], py - s.y - c[1], pz - s.z - c[2], -s.rho_p * s.x,
+                          -s.rho_p * s.y, -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, half_p, 0.5 * pairs.inverse()[iq],
+                          0.5 * s.inverse_pq, s.rho_p, s.rho_q);
+    }
+  }
+  double g[kAB * kF];
+#pragma unroll
+  for (int f = 0; f < kF; ++f) HRR_BRA<kF, kF, double, double>(h + f, g + f, a[3], a[4], a[5]);
+#pragma unroll
+  for (int n = 0; n < kAB; ++n) HRR_KET<1, 1, double, double>(g + n * kF, v + n * kCD, c[3], c[4], c[5]);
+}
+
+#if SCHWARZ
+extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
+    eri_bound(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const double* rows,
+              const double* grid, double omega, int first, int count, float* bound) {
+  const int n = blockIdx.x * BLOCK + threadIdx.x;
+  if (n >= count) return;
+  const Pairs pairs = {shells, info, centers, prims, capacity, nullptr};
+  const int4 pair = info[first + n];
+  double largest = 0.0;
+  if (pair.w > 0) {
+    double v[kAB * kCD];
+    quartet(pairs, first + n, pair, first + n, pair, rows, grid, omega, v);
+#pragma unroll
+    for (int k = 0; k < kAB; ++k) largest = fmax(largest, fabs(v[k * kCD + k]));
+  }
+  bound[first + n] = largest > 0.0 ? static_cast<float>(0.5 * log(largest)) : kNothing;
+}
+#else
+
+__device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+constexpr int kWidest = larger(larger(larger(kFunctionsA * kFunctionsC, kFunctionsA * kFunctionsD),
+                                      larger(kFunctionsB * kFunctionsC, kFunctionsB * kFunctionsD)), kCD);
+__device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number of doubles have no bank conflicts
+
+// Adds the N numbers of each lane to N consecutive ones at target + base, lanes emitting neighbouring addresses; base < 0: nothing.
+template <int N>
+__device__ __forceinline__ void flush(const double* strip, int* bases, double* target, int64 base) {
+  const int lane = threadIdx.x & 31;
+  bases[lane] = static_cast<int>(base);
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int item = n * 32 + lane, from = item / N, entry = item - from * N;
+    if (bases[from] >= 0) add(target + bases[from] + entry, strip[from * odd(N) + entry]);
+  }
+  __syncwarp();
+}
+
+// strip[x * NY + y] = sum over u, w of v(x, y, u, w) d[u][w], where S* are the strides of v and d is a block of the density.
+template <int NX, int NY, int NU, int NW, int SX, int SY, int SU, int SW>
+__device__ __forceinline__ void contract(const double* v, const double* d, int nao, double scale, double* strip) {
+  double block[NU * NW];
+#pragma unroll
+  for (int u = 0; u < NU; ++u)
+#pragma unroll
+    for (int w = 0; w < NW; ++w) block[u * NW + w] = scale * d[int64{u} * nao + w];
+#pragma unroll
+  for (int x = 0; x < NX; ++x)
+#pragma unroll
+    for (int y = 0; y < NY; ++y) {
+      double sum = 0.0;
+#pragma unroll
+      for (int u = 0; u < NU; ++u)
+#pragma unroll
+        for (int w = 0; w < NW; ++w) sum += v[x * SX + y * SY + u * SU + w * SW] * block[u * NW + w];
+      strip[x * NY + y] = sum;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
+    eri_register(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const float* bound,
+                 const int* bra_groups, const int* ket_groups, int ngroup, const double* density, const float* density_bound,
+                 const float* top, double* j, double* k, const double* rows, const double* grid, double omega, double threshold, int nao,
+                 int nshell, int bra_first, int bra_step, int same) {
+  __shared__ double strips[BLOCK / 32][32 * odd(kWidest)];
+  __shared__ int slots[BLOCK / 32][64], bases[BLOCK / 32][32];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  const int bra_at = bra_first + blockIdx.x * bra_step;
+  if (bra_at >= bra_groups[ngroup]) return;
+  const Pairs pairs = {shells, info, centers, prims, capacity, bound};
+  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold)};
+  const int4 bra = info[bra_at];
+  const int2 bra_shells = shells[bra_at];
+  const int64 square = int64{nao} * nao;
+  double j_bra[SETS][kAB];
+#pragma unroll
+  for (int s = 0; s < SETS; ++s)
+#pragma unroll
+    for (int n = 0; n < kAB; ++n) j_bra[s][n] = 0.0;
+  double* strip = strips[warp] + lane * odd(0);
+  KetQueue queue{slots[warp]};
+  while (true) {
+    queue.fill<32>(screen, ket_groups, ngroup, same ? bra_at + 1 : 0x7fffffff, (blockIdx.y * (BLOCK / 32) + warp) * 32, BLOCK * gridDim.y,
+                   bound[bra_at], bra_shells);
+    if (queue.count == 0) break;
+    const int taken = min(queue.count, 32);
+    queue.count -= taken;
+    const bool live = lane < taken;
+    const int ket_at = queue.slots[queue.count + (live ? lane : 0)];
+    __syncwarp();
+    const int4 ket = info[ket_at];
+    const double weight = live ? multiplicity(bra, ket, same) : 0.0;
+    double v[kAB * kCD];
+    quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, v);
+#pragma unroll
+    for (int s = 0; s < SETS; ++s) {
+      const double* d = density + s * square;
+#if EXCHANGE
+      double* out = k + s * square;
+      constexpr int A = kFunctionsA, B = kFunctionsB, C = kFunctionsC, D = kFunctionsD;
+      strip = strips[warp] + lane * odd(A * C);
+      contract<A, C, B, D, B * kCD, D, kCD, 1>(v, d + int64{bra.y} * nao + ket.y, nao, weight, strip);
+      flush<A * C>(strips[warp], bases[warp], out, live ? int64{bra.x} * nao + ket.x * A : -1);
+      strip = strips[warp] + lane * odd(A * D);
+      contract<A, D, B, C, B * kCD, 1, kCD, D>(v, d + int64{bra.y} * nao + ket.x, nao, weight, strip);
+      flush<A * D>(strips[warp], bases[warp], out, live ? int64{bra.x} * nao + ket.y * A : -1);
+      strip = strips[warp] + lane * odd(B * C);
+      contract<B, C, A, D, kCD, D, B * kCD, 1>(v, d + int64{bra.x} * nao + ket.y, nao, weight, strip);
+      flush<B * C>(strips[warp], bases[warp], out, live ? int64{bra.y} * nao + ket.x * B : -1);
+      strip = strips[warp] + lane * odd(B * D);
+      contract<B, D, A, C, kCD, 1, B * kCD, D>(v, d + int64{bra.x} * nao + ket.x, nao, weight, strip);
+      flush<B * D>(strips[warp], bases[warp], out, live ? int64{bra.y} * nao + ket.y * B : -1);
+#endif
+#if COULOMB
+      {
+        double block[kCD];
+#pragma unroll
+        for (int n = 0; n < kCD; ++n) block[n] = 2.0 * weight * d[int64{ket.x + n / kFunctionsD} * nao + ket.y + n % kFunctionsD];
+#pragma unroll
+        for (int n = 0; n < kAB; ++n)
+#pragma unroll
+          for (int m = 0; m < kCD; ++m) j_bra[s][n] += v[n * kCD + m] * block[m];
+      }
+      strip = strips[warp] + lane * odd(kCD);
+      contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, 2.0 * weight, strip);
+      flush<kCD>(strips[warp], bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
+#endif
+    }
+  }
+#if COULOMB
+#pragma unroll
+  for (int s = 0; s < SETS; ++s)
+#pragma unroll
+    for (int n = 0; n < kAB; ++n) {
+      double sum = j_bra[s][n];
+#pragma unroll
+      for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+      if (lane == 0) add(j + s * square + int64{bra.x} * nao + bra.y * kFunctionsA + n, sum);
+    }
+#endif
+}
+#endif

@@ -1,0 +1,127 @@
+"""Which kernel serves which class of electron-repulsion integrals on a GPU, and its launch shape."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
+from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
+from jaxqc.gpu import Unit
+
+Pair = tuple[int, int]
+
+# Contracted values (e0|f0) up to which one thread a quartet beats a group of lanes; kets (ss| always go to threads.
+_REGISTER_SIZE = 139
+_BLOCK = 128
+
+# Blocks on a multiprocessor that the compiler is asked for, measured on an H200 (experiments/eri_gpu_classes.py).
+# What is not listed has 1 in the register tier, 3 in the lane tier up to [e0|f0] of (fd|fd), and 1 beyond.
+_REGISTER_BLOCKS = {
+    "0000": 6, "1000": 6, "1100": 6, "2000": 6, "1010": 4, "2010": 4, "2100": 4, "2200": 4,
+    "1110": 3, "2020": 3, "3000": 3, "3010": 3,
+}  # fmt: skip
+_LANE_BLOCKS = {"2111": 5, "2121": 5, "2221": 4, "2222": 4, "3121": 4, "3111": 4}
+_LANE_LARGE = 46 * 46
+
+# Bytes of shared memory a group of lanes may take for the exchange of (ab|f0); larger ones are sliced by a.
+_EXCHANGE_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compiled: which matrices, for how many densities at once, of which functions."""
+
+    cart: bool
+    coulomb: bool = True
+    exchange: bool = True
+    sets: int = 1
+    deterministic: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled class: `registers` names the tier; `shared` is in bytes; `group` lanes work together."""
+
+    unit: Unit
+    bra: Pair
+    ket: Pair
+    registers: bool
+    block: int
+    shared: int
+    group: int
+
+
+def order(pair: Pair) -> tuple[int, int, int]:
+    """Bras have more components (e0| than their kets."""
+    return (ncomp(*pair), *pair)
+
+
+def classes(pairs: Sequence[Pair]) -> list[tuple[Pair, Pair]]:
+    """All (bra, ket) of the pair classes that occur."""
+    ordered = sorted(pairs, key=order)
+    return [(bra, ket) for n, bra in enumerate(ordered) for ket in ordered[: n + 1]]
+
+
+def in_registers(bra: Pair, ket: Pair) -> bool:
+    """Whether one thread computes a quartet."""
+    return ncomp(*ket) == 1 or ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE
+
+
+def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, int]:
+    """Block, lanes of a group, slice of functions a, and doubles of shared memory of each group."""
+    nf, nb = ncomp(*ket), size(bra[1])
+    group = max(32, -(-nf // 32) * 32)
+    together = max(1, 32 // nf)
+    parts = 2 * (size(ket[0]) + size(ket[1]))
+    row = max(nf, sets * parts) | 1
+    slice_a = max(1, min(size(bra[0]), _EXCHANGE_BYTES // (8 * row * nb * together)))
+    roots = (sum(bra) + sum(ket)) // 2 + 1
+    table_row = sum(bra) + 1 + (sum(bra) + 1) % 2
+    stride = (sum(ket) + 1) * table_row
+    stride += 2 if stride // 2 % 2 == 0 else 0
+    area = (max(3 * roots * stride, slice_a * nb * row) + 1) // 2 * 2 + 2
+    return (_BLOCK if group == 32 else group), group, slice_a, together * (area + 2 * roots)
+
+
+@functools.cache
+def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kernel:
+    """The kernel of a class.
+
+    **Arguments:** `bound`: for Schwarz bounds of the pairs, bra and ket being the same class, instead of J and K.
+    """
+    registers = in_registers(bra, ket)
+    size = ncart if variant.cart else nsph
+    name = "".join(map(str, bra + ket))
+    defines = dict(zip(("LA", "LB", "LC", "LD"), bra + ket, strict=True)) | {
+        "COULOMB": int(variant.coulomb),
+        "EXCHANGE": int(variant.exchange),
+        "SETS": variant.sets,
+        "DETERMINISTIC": int(variant.deterministic),
+        "SCHWARZ": int(bound),
+    }
+    nab = size(bra[0]) * size(bra[1])
+    if registers:
+        block, group, shared, file = _BLOCK, 1, 0, "eri_register.cu"
+        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else _REGISTER_BLOCKS.get(name, 1)
+    else:
+        block, group, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
+        extra = nab * max(1, 32 // ncomp(*ket)) * (1 if bound else variant.sets)
+        file, shared = "eri_lanes.cu", 8 * (block // group) * (doubles + extra)
+        large = ncomp(*bra) * ncomp(*ket) > _LANE_LARGE
+        defines["CHUNK"] = slice_a
+        defines["MINBLOCKS"] = 1 if large or group > 96 or variant.cart else _LANE_BLOCKS.get(name, 3)
+    defines["BLOCK"] = block
+    header = class_header((*bra, *ket), variant.cart, registers)
+    entry = "eri_bound" if bound else file.removesuffix(".cu")
+    unit = Unit(file, (entry,), tuple(defines.items()), ("eri_quartets.cuh",), ((HEADER, header),))
+    return Kernel(unit, bra, ket, registers, block, shared, group)
+
+
+@functools.cache
+def ket_kernel(ket: Pair, variant: Variant) -> Kernel:
+    """The kernel that finishes J of a class of ket pairs."""
+    defines = {"LA": ket[0], "LB": ket[1], "LC": ket[0], "LD": ket[1], "SETS": variant.sets, "BLOCK": _BLOCK}
+    defines |= {"COULOMB": 1, "EXCHANGE": 0, "DETERMINISTIC": int(variant.deterministic)}
+    generated = ((HEADER, class_header((*ket, *ket), variant.cart, False)),)
+    unit = Unit("eri_ket.cu", ("eri_ket",), tuple(defines.items()), ("eri_quartets.cuh",), generated)
+    return Kernel(unit, ket, ket, False, _BLOCK, 0, 1)

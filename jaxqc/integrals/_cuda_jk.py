@@ -1,0 +1,216 @@
+"""Direct J and K on a GPU: pair data, one launch a class of integrals, and the way from shell blocks to matrices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.ffi_kernels.rcg.cartesian import ncomp
+from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
+from jaxqc.integrals import _cuda_classes as classes
+from jaxqc.integrals import _cuda_pairs
+from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
+from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
+from jaxqc.integrals._shells import ShellList
+from jaxqc.integrals._tables import boys_rows, exp_grid, rys_table
+
+# Blocks that keep the device busy: few bra pairs share their kets among several blocks.
+_BUSY = 1056
+_FIXED_POINT = 2.0**46
+
+
+@functools.cache
+def _tables(lmax: int) -> tuple[np.ndarray, dict[str, int]]:
+    """All tables of integrals up to four shells of `lmax` in one array, and where each begins, in bytes."""
+    parts, places, at = [], {}, 0
+
+    def put(name, array):
+        nonlocal at
+        places[name] = at
+        parts.append(array)
+        at += array.nbytes
+
+    put("exp", exp_grid())
+    for order in range(4 * lmax + 1):
+        put(f"boys{order}", boys_rows(order))
+    for n in range(1, 2 * lmax + 2):
+        put(f"rys{n}", rys_table(n)[0])
+    return np.concatenate(parts), places
+
+
+def _table_arguments(kernel: Kernel, places: dict[str, int], index: int):
+    total = sum(kernel.bra) + sum(kernel.ket)
+    if kernel.registers:
+        return operand(index, places[f"boys{total}"]), operand(index, places["exp"])
+    n = total // 2 + 1
+    return operand(index, places[f"rys{n}"]), float64(rys_table(n)[1])
+
+
+def _lmax(plan: PairPlan) -> int:
+    return max(la for la, *_ in plan.classes)
+
+
+def _places(plan: PairPlan) -> dict[Pair, tuple[int, int, int]]:
+    """Of each class of pairs: its number, first pair, and number of pairs."""
+    return {(la, lb): (n, first, count) for n, (la, lb, first, count) in enumerate(plan.classes)}
+
+
+def schwarz(plan: PairPlan, pairs: Pairs) -> jax.Array:
+    """Logarithms of the Schwarz bounds of all pairs; float32 of shape `(npair,)`."""
+    table, places = _tables(_lmax(plan))
+    steps = []
+    for (la, lb), (_, first, count) in _places(plan).items():
+        k = classes.kernel((la, lb), (la, lb), Variant(plan.cart), bound=True)
+        quartets = k.block if k.registers else k.block // k.group * max(1, 32 // ncomp(la, lb))
+        arguments = (
+            *(operand(i) for i in range(4)),
+            int64(pairs.prims.shape[1]),
+            *_table_arguments(k, places, 4),
+            float64(0.0),
+            int32(first),
+            int32(count),
+            result(0),
+        )
+        steps.append(Step(k.unit, "eri_bound", k.block, arguments, grid=-(-count // quartets), shared=k.shared))
+    shape = jax.ShapeDtypeStruct((plan.npair,), jnp.float32)
+    return call("jaxqc_eri_bound", steps, [shape], *pairs[:4], jnp.asarray(table))[0]
+
+
+def _shape(kernel: Kernel, count: int, kets: int, share: int) -> tuple[int, int]:
+    """Grid of a class: bra pairs, and blocks that share the kets of each."""
+    bras = -(-count // share)
+    at_once = kernel.block if kernel.registers else kernel.block // kernel.group * 32
+    return bras, max(1, min(-(-_BUSY // bras), -(-kets // at_once)))
+
+
+def _class_step(
+    kernel: Kernel,
+    plan: PairPlan,
+    places,
+    capacity: int,
+    omega: float,
+    threshold: float,
+    nao: int,
+    offset: int,
+    part,
+    parts,
+) -> Step:
+    """The launch of one class; `offset`: bytes before the (f0| sums of its kets."""
+    number_b, first_b, count_b = _places(plan)[kernel.bra]
+    number_k, first_k, count_k = _places(plan)[kernel.ket]
+    row = 4 * (plan.nbucket + 1)
+    bras, shares = _shape(kernel, count_b, count_k, parts)
+    arguments = (
+        *(operand(i) for i in range(4)),
+        int64(capacity),
+        operand(4),
+        operand(5, number_b * row),
+        operand(5, number_k * row),
+        int32(plan.nbucket),
+        *(operand(i) for i in (6, 7, 8)),
+        result(0),
+        result(1),
+        *_table_arguments(kernel, places, 9),
+        float64(omega),
+        float64(np.log(threshold)),
+        int32(nao),
+        int32(len(plan.ls)),
+        int32(first_b + part),
+        int32(parts),
+        int32(kernel.bra == kernel.ket),
+    )
+    if not kernel.registers:
+        arguments += (result(2, offset), int32(first_k), int32(count_k))
+    name = "eri_register" if kernel.registers else "eri_lanes"
+    return Step(kernel.unit, name, kernel.block, arguments, grid=bras, grid_y=shares, shared=kernel.shared)
+
+
+def blocked(
+    plan: PairPlan,
+    pairs: Pairs,
+    density,
+    bounds,
+    variant: Variant,
+    omega: float,
+    threshold: float,
+    part: int = 0,
+    parts: int = 1,
+):
+    """Sums over the unique quartets, in shell blocks.
+
+    **Arguments:** `density`: (sets, nao, nao), symmetric or antisymmetric; `bounds`: of `density_bounds`; `part` of
+    `parts`: every `parts`-th bra pair from number `part` on.
+
+    **Returns:** J and K, each (sets, nao * nao), to be completed by their transposes.
+    """
+    nao, places = density.shape[-1], _places(plan)
+    table, table_places = _tables(_lmax(plan))
+    kernels = [classes.kernel(b, k, variant) for b, k in classes.classes([c[:2] for c in plan.classes])]
+    offsets, size = {}, 0
+    for ket in dict.fromkeys(k.ket for k in kernels if not k.registers):
+        offsets[ket] = 8 * size
+        size += variant.sets * places[ket][2] * ncomp(*ket)
+    capacity = pairs.prims.shape[1]
+    steps = [
+        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), part, parts)
+        for k in reversed(kernels)  # long blocks first
+    ]
+    if variant.coulomb:
+        for ket, offset in offsets.items():
+            number, first, count = places[ket]
+            k = classes.ket_kernel(ket, variant)
+            row = 4 * (plan.nbucket + 1)
+            arguments = (operand(1), operand(2), operand(5, number * row), int32(plan.nbucket), result(2, offset))
+            arguments += (result(0), int32(nao), int32(first), int32(count))
+            steps.append(Step(k.unit, "eri_ket", k.block, arguments, grid=-(-count // k.block)))
+    dtype = jnp.int64 if variant.deterministic else jnp.float64
+    sizes = (nao * nao if variant.coulomb else 1, nao * nao if variant.exchange else 1)
+    shapes = [jax.ShapeDtypeStruct((variant.sets, n), dtype) for n in sizes] + [
+        jax.ShapeDtypeStruct((max(size, 1),), dtype)
+    ]
+    operands = (*pairs[:5], pairs.groups, density, *bounds, jnp.asarray(table))
+    j, k, _ = call("jaxqc_eri", steps, shapes, *operands, zeroed=(0, 1, 2))
+    if variant.deterministic:
+        j, k = (x.astype(jnp.float64) / _FIXED_POINT for x in (j, k))
+    return j, k
+
+
+def jk(shells: ShellList, density, *, cart, coulomb, exchange, omega, threshold, symmetric=False, deterministic=False):
+    """J and K, each (n, nao, nao) or None; density (n, nao, nao)."""
+    plan = _cuda_pairs.plan(shells.ls, shells.nprims, cart)
+    operands = (shells.centers, shells.exponents, shells.coefficients)
+    pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
+    even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
+    build = functools.partial(
+        _build, plan, pairs, cart=cart, omega=omega, threshold=threshold, deterministic=deterministic
+    )
+    j, k = build(even, 1.0, coulomb, exchange)
+    if exchange and not symmetric:
+        k += build(density - even, -1.0, False, True)[1]
+    finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
+    return [x if x is None else jnp.where(finite, x, jnp.nan) for x in (j, k)]
+
+
+def _build(plan, pairs, density, sign, coulomb, exchange, *, cart, omega, threshold, deterministic):
+    """J and K of densities that are all symmetric (sign 1) or all antisymmetric (-1), two at a time."""
+    parts = []
+    for begin in range(0, len(density), 2):
+        some = density[begin : begin + 2]
+        variant = Variant(cart, coulomb, exchange, len(some), deterministic)
+        bounds = _cuda_pairs.density_bounds(plan.ls, cart, some)
+        j, k = blocked(plan, pairs, some, bounds, variant, omega, threshold)
+        parts.append(
+            [_cuda_pairs.unblock(plan.ls, cart, x, sign) if w else None for x, w in ((j, coulomb), (k, exchange))]
+        )
+    return [jnp.concatenate(x) if x[0] is not None else None for x in zip(*parts, strict=True)]
+
+
+def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
+    """What a restricted calculation with these shells compiles."""
+    del arch  # one set of shapes so far
+    pairs = sorted({(max(a, b), min(a, b)) for a in set(ls) for b in set(ls)})
+    kernels = [classes.kernel(b, k, Variant(cart)) for b, k in classes.classes(pairs)]
+    kernels += [classes.kernel(p, p, Variant(cart), bound=True) for p in pairs]
+    kernels += [classes.ket_kernel(k, Variant(cart)) for k in {k.ket for k in kernels if not k.registers}]
+    return [k.unit for k in kernels]
