@@ -21,7 +21,7 @@ from jax.interpreters import ad
 
 from jaxqc._primitive import install, zero_tangent
 from jaxqc.integrals._derivative_shells import shell_tangents
-from jaxqc.integrals._library import handler
+from jaxqc.integrals._library import cpu_handler
 from jaxqc.integrals._shells import ShellList
 
 MAX_SHELL = 9  # kMaxL of the kernels
@@ -70,7 +70,7 @@ def _call(*operands, kind, layouts, omega, threshold):
         attributes[f"{name}_ls"] = np.asarray(ls, np.int32)
         attributes[f"{name}_nprims"] = np.asarray(nprims, np.int32)
     call = jax.ffi.ffi_call(
-        handler("jaxqc_contract"),
+        cpu_handler("jaxqc_contract"),
         jax.ShapeDtypeStruct(_shape(kind, layouts, operands[-1]), jnp.float64),
         vmap_method="sequential",
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 import jax
 
 import jaxqc
+from jaxqc._platform import default_platform
+from jaxqc._primitive import USE_CPU
 
 LIBRARY_NAME = "libjaxqc_cpu.so"
 
@@ -78,20 +80,11 @@ def register(names: Iterable[str]) -> None:
             _registered.add(name)
 
 
-def handler(name: str) -> str:
-    """Registers the FFI handler `name` if need be and returns its name, to be given to `jax.ffi.ffi_call`.
+def cpu_handler(name: str) -> str:
+    """Registers the FFI handler `name` if need be and returns its name: for lowerings to the CPU.
 
-    **Raises:** `ImportError` when the library has no such handler; `NotImplementedError` when JAX computes elsewhere
-    than on the CPU by default.
+    **Raises:** `ImportError` when the library has no such handler.
     """
-    default = jax.config.values["jax_default_device"]
-    platform = getattr(default, "platform", default) or jax.default_backend()
-    if platform != "cpu":
-        raise NotImplementedError(
-            f"The integral kernels of this version of jaxqc run on the CPU, but JAX computes on {platform!r} by "
-            "default. Set the environment variable JAX_PLATFORMS=cpu before Python starts, or call "
-            'jax.config.update("jax_default_device", jax.devices("cpu")[0]).'
-        )
     register([name])
     if name not in _registered:
         raise ImportError(
@@ -99,3 +92,18 @@ def handler(name: str) -> str:
             "of jaxqc. Reinstall jaxqc to build it again."
         )
     return name
+
+
+def handler(name: str) -> str:
+    """Registers the FFI handler `name` if need be and returns its name, to be given to `jax.ffi.ffi_call`.
+
+    **Raises:** `ImportError` when the library has no such handler; `NotImplementedError` when JAX computes elsewhere
+    than on the CPU by default.
+    """
+    platform = default_platform()
+    if platform != "cpu":
+        raise NotImplementedError(
+            f"This part of jaxqc ({name.removeprefix('jaxqc_')}) has kernels for CPUs only, but JAX computes on "
+            f"{platform!r} by default. {USE_CPU}"
+        )
+    return cpu_handler(name)

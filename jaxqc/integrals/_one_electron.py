@@ -22,10 +22,11 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad
 
+from jaxqc._platform import lower_on_cuda
 from jaxqc._primitive import install, zero_tangent
 from jaxqc.integrals._axis_map import AxisMap
 from jaxqc.integrals._derivative_shells import shell_tangents
-from jaxqc.integrals._library import handler
+from jaxqc.integrals._library import cpu_handler
 from jaxqc.integrals._shells import (
     ShellList,
     cartesian_index,
@@ -104,12 +105,13 @@ def _call(*operands, kind, order, first, second):
     if kind != "kinetic":
         attributes["order"] = np.int64(order)
     call = jax.ffi.ffi_call(
-        handler(_HANDLERS[kind]), jax.ShapeDtypeStruct(shape, jnp.float64), vmap_method="sequential"
+        cpu_handler(_HANDLERS[kind]), jax.ShapeDtypeStruct(shape, jnp.float64), vmap_method="sequential"
     )
     return call(*lists, *parameters, **attributes)
 
 
 install(_primitive, _call, lambda *operands, **parameters: [_shape(operands, **parameters)])
+lower_on_cuda(_primitive, "jaxqc.integrals._cuda_one_electron", "one_electron")
 
 
 @functools.cache
