@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
                  const int* bra_groups, const int* ket_groups, int ngroup, const double* density, const float* density_bound,
                  const float* top, double* j, double* k, const double* rows, const double* grid, double omega, double threshold, int nao,
                  int nshell, int bra_first, int bra_step, int same) {
-  __shared__ double strips[BLOCK / 32][32 * odd(kWidest)];
+  extern __shared__ double shared[];
   __shared__ int slots[BLOCK / 32][64], bases[BLOCK / 32][32];
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   const int bra_at = bra_first + blockIdx.x * bra_step;
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   for (int s = 0; s < SETS; ++s)
 #pragma unroll
     for (int n = 0; n < kAB; ++n) j_bra[s][n] = 0.0;
-  double* strip = strips[warp] + lane * odd(0);
+  double* strips = shared + warp * 32 * odd(kWidest);
   KetQueue queue{slots[warp]};
   while (true) {
     queue.fill<32>(screen, ket_groups, ngroup, same ? bra_at + 1 : 0x7fffffff, (blockIdx.y * (BLOCK / 32) + warp) * 32, BLOCK * gridDim.y,
@@ -170,18 +170,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
 #if EXCHANGE
       double* out = k + s * square;
       constexpr int A = kFunctionsA, B = kFunctionsB, C = kFunctionsC, D = kFunctionsD;
-      strip = strips[warp] + lane * odd(A * C);
-      contract<A, C, B, D, B * kCD, D, kCD, 1>(v, d + int64{bra.y} * nao + ket.y, nao, weight, strip);
-      flush<A * C>(strips[warp], bases[warp], out, live ? int64{bra.x} * nao + ket.x * A : -1);
-      strip = strips[warp] + lane * odd(A * D);
-      contract<A, D, B, C, B * kCD, 1, kCD, D>(v, d + int64{bra.y} * nao + ket.x, nao, weight, strip);
-      flush<A * D>(strips[warp], bases[warp], out, live ? int64{bra.x} * nao + ket.y * A : -1);
-      strip = strips[warp] + lane * odd(B * C);
-      contract<B, C, A, D, kCD, D, B * kCD, 1>(v, d + int64{bra.x} * nao + ket.y, nao, weight, strip);
-      flush<B * C>(strips[warp], bases[warp], out, live ? int64{bra.y} * nao + ket.x * B : -1);
-      strip = strips[warp] + lane * odd(B * D);
-      contract<B, D, A, C, kCD, 1, B * kCD, D>(v, d + int64{bra.x} * nao + ket.x, nao, weight, strip);
-      flush<B * D>(strips[warp], bases[warp], out, live ? int64{bra.y} * nao + ket.y * B : -1);
+      contract<A, C, B, D, B * kCD, D, kCD, 1>(v, d + int64{bra.y} * nao + ket.y, nao, weight, strips + lane * odd(A * C));
+      flush<A * C>(strips, bases[warp], out, live ? int64{bra.x} * nao + ket.x * A : -1);
+      contract<A, D, B, C, B * kCD, 1, kCD, D>(v, d + int64{bra.y} * nao + ket.x, nao, weight, strips + lane * odd(A * D));
+      flush<A * D>(strips, bases[warp], out, live ? int64{bra.x} * nao + ket.y * A : -1);
+      contract<B, C, A, D, kCD, D, B * kCD, 1>(v, d + int64{bra.x} * nao + ket.y, nao, weight, strips + lane * odd(B * C));
+      flush<B * C>(strips, bases[warp], out, live ? int64{bra.y} * nao + ket.x * B : -1);
+      contract<B, D, A, C, kCD, 1, B * kCD, D>(v, d + int64{bra.x} * nao + ket.x, nao, weight, strips + lane * odd(B * D));
+      flush<B * D>(strips, bases[warp], out, live ? int64{bra.y} * nao + ket.y * B : -1);
 #endif
 #if COULOMB
       {
@@ -193,9 +189,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
 #pragma unroll
           for (int m = 0; m < kCD; ++m) j_bra[s][n] += v[n * kCD + m] * block[m];
       }
-      strip = strips[warp] + lane * odd(kCD);
-      contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, 2.0 * weight, strip);
-      flush<kCD>(strips[warp], bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
+      contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, 2.0 * weight, strips + lane * odd(kCD));
+      flush<kCD>(strips, bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
 #endif
     }
   }

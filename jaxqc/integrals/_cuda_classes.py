@@ -101,7 +101,9 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
     }
     nab = size(bra[0]) * size(bra[1])
     if registers:
-        block, group, shared, file = _BLOCK, 1, 0, "eri_register.cu"
+        block, group, file = _BLOCK, 1, "eri_register.cu"
+        na, nb, nc, nd = (size(l) for l in bra + ket)
+        shared = 0 if bound else 8 * block * (max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1)
         defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else _REGISTER_BLOCKS.get(name, 1)
     else:
         block, group, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
