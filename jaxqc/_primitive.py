@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 
@@ -37,14 +38,32 @@ def sequential_batch(primitive):
     return rule
 
 
-def install(primitive, call, shapes) -> None:
-    """Gives a primitive its evaluation, abstract evaluation, batching, and lowering for the CPU.
+def on_host(primitive, shapes):
+    """What computes a primitive on the CPU for a program that runs elsewhere: slow steps that have no other kernel.
 
-    Elsewhere it is refused by a sentence, unless it gets another lowering (`jaxqc._platform.lower_on_cuda`).
+    **Arguments:** `primitive`; `shapes(*operands, **parameters)`: the results' shapes, all of float64.
+    """
+
+    def compute(*operands, **parameters):
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            return jax.tree.map(np.asarray, primitive.bind(*map(jnp.asarray, operands), **parameters))
+
+    def call(*operands, **parameters):
+        results = [jax.ShapeDtypeStruct(s, jnp.float64) for s in shapes(*operands, **parameters)]
+        results = results if primitive.multiple_results else results[0]
+        host = functools.partial(compute, **parameters)
+        return jax.pure_callback(host, results, *operands, vmap_method="sequential")
+
+    return call
+
+
+def install(primitive, call, shapes, elsewhere=None) -> None:
+    """Gives a primitive its evaluation, abstract evaluation, batching, and lowering.
 
     **Arguments:** `primitive`: a `jax.extend.core.Primitive`; `call(*operands, **parameters)`: its value on the CPU (a
     list where the primitive has several results); `shapes(*operands, **parameters)`: the results' shapes, all of
-    float64.
+    float64; `elsewhere`: its value on other devices. Without it they refuse the primitive by a sentence, unless they
+    get a lowering of their own (`jaxqc._platform.lower_on_cuda`).
     """
     # Outside of jit, too, the lowering of the platform decides.
     compiled = functools.lru_cache(maxsize=256)(lambda **p: jax.jit(functools.partial(primitive.bind, **p)))
@@ -60,7 +79,7 @@ def install(primitive, call, shapes) -> None:
         )
 
     primitive.def_abstract_eval(abstract)
-    for function, platform in ((refuse, None), (call, "cpu")):
+    for function, platform in ((elsewhere or refuse, None), (call, "cpu")):
         lowering = mlir.lower_fun(function, multiple_results=primitive.multiple_results)
         mlir.register_lowering(primitive, lowering, platform=platform)
     batching.primitive_batchers[primitive] = sequential_batch(primitive)

@@ -8,7 +8,7 @@ r"""Contractions of electron-repulsion integrals over four shell lists: the gene
 
 The lists are independent and Cartesian. The value is linear in each list and in X, so a derivative with respect to a
 parameter of a list is the same contraction over derivative shells (`_derivative_shells`), to every order. This is the
-slow path behind the symmetric J/K kernels of `_jk`.
+slow path behind the symmetric J/K kernels of `_jk`; it runs on the CPU also where JAX computes on a GPU.
 """
 
 import functools
@@ -19,7 +19,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad
 
-from jaxqc._primitive import install, zero_tangent
+from jaxqc._primitive import install, on_host, zero_tangent
 from jaxqc.integrals._derivative_shells import shell_tangents
 from jaxqc.integrals._library import cpu_handler
 from jaxqc.integrals._shells import ShellList
@@ -79,7 +79,11 @@ def _call(*operands, kind, layouts, omega, threshold):
     )
 
 
-install(_primitive, _call, lambda *operands, kind, layouts, **_: [_shape(kind, layouts, operands[-1])])
+def _shapes(*operands, kind, layouts, **_):
+    return [_shape(kind, layouts, operands[-1])]
+
+
+install(_primitive, _call, _shapes, elsewhere=on_host(_primitive, _shapes))
 
 
 def _jvp(primals, tangents, *, kind, layouts, omega, threshold):

@@ -130,7 +130,12 @@ def _gradient_call(*operands, **parameters):
 
 
 install(_jk, _jk_call, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
-install(_move, _general_move, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
+install(
+    _move,
+    _general_move,
+    lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange),
+    elsewhere=_general_move,
+)
 install(_gradient, _gradient_call, lambda *o, **_: [o[0].shape])
 
 
@@ -248,9 +253,7 @@ def _gradient_transpose(cotangent, centers, exponents, coefficients, density, we
     if type(cotangent) is ad.Zero:
         return [None] * 6
     if ad.is_undefined_primal(density):
-        total = _self_adjoint(
-            lambda ct, p: _move.bind(*shells, ct, cotangent, **p), weight_j, weight_k, parameters
-        )
+        total = _self_adjoint(lambda ct, p: _move.bind(*shells, ct, cotangent, **p), weight_j, weight_k, parameters)
         return [None, None, None, ad.Zero(density.aval) if total is None else total, None, None]
     j, k = _move.bind(*shells, density, cotangent, **parameters)
     return [

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxqc.integrals._library import handler
+from jaxqc.integrals._boys_table import boys_of_table
+from jaxqc.integrals._library import cpu_handler
 
 MAX_ORDER = 40
 
@@ -14,10 +15,12 @@ MAX_ORDER = 40
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 @functools.partial(jax.jit, static_argnums=0)
 def _boys(order: int, argument: jax.Array) -> jax.Array:
-    call = jax.ffi.ffi_call(
-        handler("jaxqc_boys"), jax.ShapeDtypeStruct(argument.shape, argument.dtype), vmap_method="broadcast_all"
-    )
-    return call(argument, order=order)
+    def on_cpu(argument):
+        result = jax.ShapeDtypeStruct(argument.shape, argument.dtype)
+        return jax.ffi.ffi_call(cpu_handler("jaxqc_boys"), result, vmap_method="broadcast_all")(argument, order=order)
+
+    elsewhere = functools.partial(boys_of_table, order)
+    return jax.lax.platform_dependent(argument, cpu=on_cpu, default=elsewhere)
 
 
 @_boys.defjvp

@@ -10,6 +10,8 @@ from functools import wraps
 import jax
 from jax.core import Tracer
 
+from jaxqc._platform import default_platform
+
 _CPU_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 
 
@@ -22,7 +24,7 @@ def quick_jit(function, static_argnames):
     @wraps(function)
     def call(*args, **kwargs):
         nonlocal refused
-        if refused or jax.default_backend() != "cpu" or not outermost((args, kwargs)):
+        if refused or default_platform() != "cpu" or not outermost((args, kwargs)):
             return plain(*args, **kwargs)
         try:
             return quick(*args, **kwargs)
