@@ -61,20 +61,19 @@ class Basis:
         """Whether the pair may be listed with shell i first."""
         if self.ls[i] != self.ls[j]:
             return self.ls[i] > self.ls[j]
-        i_preferred = i > j
-        i, j = max(i, j), min(i, j)
-        own, turned = self.products(i, j)[2], self.products(j, i)[2]
-        if abs(own - turned) <= 1e-9 * own:
+        preferred, other = max(i, j), min(i, j)
+        terms, others = self.products(preferred, other)[2], self.products(other, preferred)[2]
+        if abs(terms - others) <= 1e-9 * terms:
             return True  # decided by a rounding
-        return i_preferred != (own > 100 and turned < own)
+        return i == (other if terms > 100 and others < terms else preferred)
 
     def prepare(self, schwarz, threshold=THRESHOLD):
-        run = jax.jit(lambda *arrays: cuda_pairs.prepare(self.plan, *arrays, threshold, schwarz))
-        out = run(*map(jnp.asarray, (self.centers, self.exponents, self.coefficients)))
+        run = jax.jit(lambda x, e, c: cuda_pairs.prepare(self.plan, x, e, c, threshold, schwarz))
+        out = run(jnp.asarray(self.centers), jnp.asarray(self.exponents), jnp.asarray(self.coefficients))
         return jax.tree.map(np.asarray, out)
 
 
-def _estimate(pairs):
+def estimate(pairs):
     """A bound in place of the Schwarz bound, from the primitives of unsorted pairs."""
     m = jnp.arange(pairs.prims.shape[1] // 32, dtype=np.int32)
     live = m < pairs.info[:, 3:]
@@ -83,7 +82,7 @@ def _estimate(pairs):
     return jnp.log(jnp.sum(jnp.where(live, 5 * jnp.abs(c) * p**-0.25, 0.0), axis=1)).astype(jnp.float32)
 
 
-def _random_shells(seed, n, lmax, spread, most=4):
+def random_shells(seed, n, lmax, spread, most=4):
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(max(1, n // 3), 3)) * spread
     return [
@@ -93,11 +92,11 @@ def _random_shells(seed, n, lmax, spread, most=4):
 
 
 CASES = {
-    "random": Basis(_random_shells(0, 26, 4, 2.0)),
-    "Cartesian": Basis(_random_shells(1, 26, 4, 2.0), cart=True, seed=1),
+    "random": Basis(random_shells(0, 26, 4, 2.0)),
+    "Cartesian": Basis(random_shells(1, 26, 4, 2.0), cart=True, seed=1),
     "one shell": Basis([(0, 3, (0.1, 0.2, 0.3))]),
     "one function": Basis([(2, 1, (0.1, 0.2, 0.3))]),
-    "uncontracted": Basis(_random_shells(2, 30, 3, 1.0, most=1)),
+    "uncontracted": Basis(random_shells(2, 30, 3, 1.0, most=1)),
     "one place": Basis([(l, 3, (1.0, 2.0, 3.0)) for l in (0, 1, 1, 2, 3, 0)], seed=3),
     "long contractions": Basis([(k % 3, 12 + k, (0.3 * k, 0.1, 0.2 * k)) for k in range(8)], seed=4),
     "far apart": Basis([(k % 3, 1 + k % 4, (7.0 * k, 0.0, 0.0)) for k in range(20)], seed=5, low=0.3),
@@ -113,7 +112,7 @@ def test_all_pairs_are_listed_with_their_primitives(name):
 
     def schwarz(pairs):
         jax.debug.callback(lambda p: seen.append(jax.tree.map(np.asarray, p)), pairs)
-        return _estimate(pairs)
+        return estimate(pairs)
 
     pairs = basis.prepare(schwarz)
     jax.effects_barrier()
@@ -152,7 +151,7 @@ def _check_order(basis, unsorted, pairs):
     plan, edges = basis.plan, np.array([*cuda_pairs.BUCKETS, 1 << 30])
     assert [c[:2] for c in plan.classes] == [(a, b) for a in range(5) for b in range(a + 1) if {a, b} <= set(basis.ls)]
     counts = {tuple(s): c for s, c in zip(unsorted.shells, unsorted.info[:, 3], strict=True)}
-    bounds = dict(zip(counts, np.asarray(_estimate(unsorted)), strict=True))
+    bounds = dict(zip(counts, np.asarray(estimate(unsorted)), strict=True))
     largest = max(bounds.values())
     least = np.log(THRESHOLD / 1e3) - max(largest, np.log(10))
     for (la, lb, first, count), groups in zip(plan.classes, pairs.groups, strict=True):
@@ -175,7 +174,7 @@ def _check_order(basis, unsorted, pairs):
 def test_bounds_that_are_no_numbers_are_seen_and_left_out():
     basis = CASES["random"]
     for bad in (np.nan, np.inf):
-        pairs = basis.prepare(lambda pairs, bad=bad: _estimate(pairs).at[jnp.array([0, 40])].set(bad))
+        pairs = basis.prepare(lambda pairs, bad=bad: estimate(pairs).at[jnp.array([0, 40])].set(bad))
         assert np.isnan(pairs.bound).sum() == 2
         live = np.concatenate([np.arange(g[0], g[-1]) for g in pairs.groups])
         assert np.all(np.isfinite(pairs.bound[live])) and not np.any(pairs.info[np.isnan(pairs.bound), 3])
@@ -185,9 +184,9 @@ def test_bounds_that_are_no_numbers_are_seen_and_left_out():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("field", ["centers", "exponents", "coefficients"])
 def test_operands_that_are_no_numbers_do_no_harm(field, bad):
-    basis = Basis(_random_shells(7, 12, 2, 2.0))
+    basis = Basis(random_shells(7, 12, 2, 2.0))
     getattr(basis, field)[3] = bad
-    pairs = basis.prepare(_estimate)
+    pairs = basis.prepare(estimate)
     assert np.all((pairs.info[:, 2] >= 0) & (pairs.info[:, 2] + 32 * (pairs.info[:, 3] - 1) < basis.plan.capacity))
 
 
@@ -225,7 +224,7 @@ def test_too_many_primitives_are_refused():
 @pytest.mark.parametrize("cart", [False, True])
 @pytest.mark.parametrize("n", [1, 3])
 def test_density_bounds_are_the_largest_elements_of_blocks(cart, n):
-    basis = Basis(_random_shells(8, 14, 4, 2.0), cart=cart)
+    basis = Basis(random_shells(8, 14, 4, 2.0), cart=cart)
     rng = np.random.default_rng(1)
     nao = basis.ao[-1]
     density = rng.normal(size=(n, nao, nao)) * 10.0 ** rng.uniform(-40, 1, size=(nao, nao))
@@ -242,7 +241,7 @@ def test_density_bounds_are_the_largest_elements_of_blocks(cart, n):
 @pytest.mark.parametrize("cart", [False, True])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_blocks_become_a_dense_matrix_plus_its_transpose(cart, sign):
-    basis = Basis(_random_shells(9, 20, 4, 2.0), cart=cart)
+    basis = Basis(random_shells(9, 20, 4, 2.0), cart=cart)
     nao, ao = int(basis.ao[-1]), basis.ao
     dense = np.random.default_rng(2).normal(size=(2, nao, nao))
     blocked = np.empty((2, nao * nao))

@@ -125,9 +125,10 @@ extern "C" __global__ void pairs_fill(const int* order, const int* natural, cons
 
     const double r2 = square_distance(A, B), r = sqrt(r2);
     uint64 key = 0;
-    for (int m = 0; m < s.nprim && found < count; ++m) {
+    // From the last: bases list diffuse primitives there, and of distant shells only these matter.
+    for (int m = s.nprim - 1; m >= 0 && found < count; --m) {
       const double a = exponents[s.first + m], ca = coefficients[s.first + m];
-      for (int n = 0; n < u.nprim && found < count; ++n) {
+      for (int n = u.nprim - 1; n >= 0 && found < count; --n) {
         const double b = exponents[u.first + n];
         const double size = size_of(product(a, b, ca * coefficients[u.first + n], r2), a, b, r, s.l, u.l);
         if (!(size > CUT)) continue;

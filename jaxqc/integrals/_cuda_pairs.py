@@ -165,7 +165,7 @@ def _bases(counts: jax.Array) -> jax.Array:
 
 def _fill(plan: PairPlan, basis, natural, order, counts, bound, groups) -> Pairs:
     """The pairs in the order given; `counts` and what follows are in that order."""
-    n, capacity = plan.npair, max(plan.capacity, 1)
+    n, capacity = plan.npair, plan.capacity
     arguments = (*map(operand, range(8)), *map(result, range(5)), int64(capacity), int32(n))
     step = Step(UNIT, "pairs_fill", _BLOCK, arguments, grid=_grid(n + -n % _TILE))
     shapes = [
