@@ -127,7 +127,8 @@ class _Conditionals(nn.Module):
             "down_bias": stacked("down_bias", zeros, width),
         }
         before = jnp.concatenate([jnp.full_like(tokens[:, :1], _START), tokens[:, :-1]], axis=1)
-        hidden = embedding[before] + position
+        # A product rather than a look-up: its transpose adds in a fixed order on GPUs, too.
+        hidden = jax.nn.one_hot(before, 5, dtype=dtype) @ embedding + position
         hidden, _ = jax.lax.scan(lambda x, block: (_block(x, block, self.heads), None), hidden, blocks)
         head = self.param("head", nn.initializers.normal(0.02), (width, 4), dtype)
         bias = self.param("head_bias", zeros, (self.norb, 4), dtype)

@@ -5,6 +5,7 @@ of beta, most significant word first. Keys are ordered as numbers; unused rows o
 which comes last.
 """
 
+from collections.abc import Iterator
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
@@ -108,6 +109,21 @@ def all_configurations(norb: int, nalpha: int, nbeta: int) -> Configurations:
     keys = np.asarray(pack(occupations.reshape(-1, 2, norb)))
     order = np.lexsort(keys.T[::-1])
     return Configurations(jnp.asarray(keys[order]), jnp.int32(total))
+
+
+def batches(configurations: Configurations, size: int) -> Iterator[tuple[int, Configurations]]:
+    """The first rows of a set in batches: the position of the first row, and a set of at most `size` rows."""
+    count = int(configurations.count)
+    for start in range(0, count, size):
+        keys = configurations.keys[start : start + size]
+        if keys.shape[0] < size < count:  # the last one in the shape of the others
+            keys = padded_keys(keys, size)
+        yield start, Configurations(keys, jnp.int32(min(size, count - start)))
+
+
+def padded_keys(keys, size: int) -> jax.Array:
+    """Keys with sentinels after them, (size, words)."""
+    return jnp.pad(keys, ((0, size - keys.shape[0]), (0, 0)), constant_values=SENTINEL)
 
 
 def less(a, b) -> jax.Array:

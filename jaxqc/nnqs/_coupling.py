@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import default_platform, on_gpu
 from jaxqc.elements import shorten
 from jaxqc.integrals._library import handler
 from jaxqc.nnqs._bits import SENTINEL, Configurations, less, pack, unpack, word_count
@@ -42,7 +43,7 @@ def couple(ham, configurations, epsilon: float = 1e-10, *, capacity: int | None 
             with as many as are needed.
 
     Returns:
-        `Coupled`, on the CPU in the order of sources.
+        `Coupled`, in the order of sources.
 
     Raises:
         TypeError, ValueError: an argument is not what it must be.
@@ -99,8 +100,7 @@ def round_capacity(count: int) -> int:
 
 def uses_library() -> bool:
     """Whether JAX computes where the compiled library runs."""
-    default = jax.config.values["jax_default_device"]
-    return (getattr(default, "platform", default) or jax.default_backend()) == "cpu"
+    return default_platform() == "cpu"
 
 
 def couple_fixed(ham, tables: Tables, keys, count, thresholds, *, capacity: int) -> Coupled:
@@ -114,6 +114,12 @@ def couple_fixed(ham, tables: Tables, keys, count, thresholds, *, capacity: int)
         thresholds: (n,) Hartree, one for each source; a negative one keeps zeros of the tables.
         capacity: rows of the results (static).
     """
+    if on_gpu() and keys.shape[0]:
+        from jaxqc.nnqs import _cuda_coupling
+
+        electrons = ham.nalpha, ham.nbeta
+        out = _cuda_coupling.couple(tables, keys, count, thresholds, electrons=electrons, capacity=capacity)
+        return Coupled(*out)
     if not uses_library():
         return couple_plain(ham, keys, count, thresholds, capacity=capacity)
     return _couple_compiled(tables, keys, count, thresholds, capacity=capacity)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from jaxqc._platform import on_gpu
 from jaxqc.integrals._library import handler
 from jaxqc.nnqs._coupling import check_set
 from jaxqc.nnqs._tables import tables_of
@@ -39,7 +40,13 @@ def density_matrices(ham, configurations, vector, ket=None) -> tuple[jax.Array, 
                 f"{int(count)} configurations."
             )
         vectors.append(jnp.pad(given, (0, keys.shape[0] - given.shape[0])))
-    return _density(tables_of(ham, complete=True), keys, count, *vectors, norb=ham.norb)
+    operands = tables_of(ham, complete=True), keys, count, *vectors
+    if not on_gpu():
+        return _density(*operands, norb=ham.norb)
+    cpu = jax.devices("cpu")[0]  # has the kernel; the matrices are small
+    with jax.default_device(cpu):
+        found = _density(*jax.device_put(operands, cpu), norb=ham.norb)
+    return jax.device_put(found, jax.devices()[0])
 
 
 @partial(jax.jit, static_argnames="norb")

@@ -16,12 +16,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxqc._platform import on_gpu
+
 
 class Links(NamedTuple):
     """Matrix elements H_ij between rows i of a set S and columns j, both positions in one list of n configurations.
 
     Attributes:
-        rows, columns: (entries,) int32 positions; unused entries have the value 0 and any valid position.
+        rows, columns: (entries,) int32 positions, rows rising; unused entries have the value 0.
         values: (entries,) Hartree.
         members: (n,) bool, which configurations of the list are in S. The others are coupled to S, or unused.
     """
@@ -64,10 +66,22 @@ def _pieces(log_amplitude, phase, links):
     psi, top = _parts(log_amplitude, phase, links.members)
     member = links.members.astype(jnp.float64)
 
-    def product(x):
-        return jax.ops.segment_sum(links.values * x[links.columns], links.rows, num_segments=x.shape[0])
+    h_psi = [row_sums(links.values * x[links.columns], links.rows, x.shape[0]) for x in psi]
+    return psi * member, jnp.stack(h_psi) * member, top
 
-    return psi * member, jnp.stack([product(psi[0]), product(psi[1])]) * member, top
+
+def row_sums(terms, rows, number: int) -> jax.Array:
+    """(number,) sums of terms of equal rows, which rise: in a fixed order, on GPUs too."""
+    if not on_gpu():
+        return jax.ops.segment_sum(terms, rows, num_segments=number)
+    from jaxqc.nnqs import _cuda_coupling
+
+    def forward(rows, terms):
+        start = jnp.searchsorted(rows, jnp.arange(number + 1, dtype=rows.dtype)).astype(jnp.int32)
+        sums = _cuda_coupling.row_sums(start, terms)
+        return jnp.where(jnp.all(rows[1:] >= rows[:-1]), sums, jnp.nan)  # loud rather than wrong
+
+    return jax.custom_derivatives.linear_call(forward, lambda rows, sums: sums[rows], rows, terms)
 
 
 def estimate(log_amplitude, phase, links) -> Estimate:

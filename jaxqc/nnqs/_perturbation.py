@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import on_gpu
 from jaxqc.integrals._library import handler
 from jaxqc.nnqs._bits import SENTINEL, search
 from jaxqc.nnqs._coupling import (
@@ -31,8 +32,8 @@ class External(NamedTuple):
     """Configurations outside of the set that a vector is coupled to, a JAX pytree.
 
     Attributes:
-        keys: (capacity, words) uint64, each once, in no order that means anything.
-        sums: (capacity,) sum_i H_ki c_i, Hartree; 0 in unused rows.
+        keys: (capacity, words) uint64, in no order that means anything.
+        sums: (capacity,) sum_i H_ki c_i, Hartree; 0 in unused rows. Each configuration has one row that is used.
         energies: (capacity,) <k|H|k>, Hartree.
         count: () int64.
     """
@@ -88,14 +89,15 @@ def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[Exter
     vector, thresholds = _thresholds(vector, count, epsilon)
     terms = _estimate(ham, keys, int(count), thresholds)
     parts = max(1, math.ceil(terms * 16 * (2 + keys.shape[1]) / memory))
-    capacity = round_capacity(math.ceil(0.7 * terms / parts))  # many of the terms are of the same configurations
+    # Many of the terms are of the same configurations, but on GPUs there is a row for each term.
+    capacity = round_capacity(math.ceil((1.1 if on_gpu() else 0.7) * terms / parts))
+    make = _external_cuda if on_gpu() else _external_compiled if uses_library() else _external_plain
     for part in range(parts):
 
         def call(size, part=part):
-            make = _external_compiled if uses_library() else _external_plain
             return make(ham, keys, count, vector, thresholds, part, parts, size)
 
-        yield with_room(call, capacity, lambda out: int(out.count))
+        yield with_room(call, capacity, lambda out: int(out[1]))[0]
 
 
 @jax.jit
@@ -116,7 +118,17 @@ def _estimate(ham, keys, count, thresholds):
 
 def _external_compiled(ham, keys, count, vector, thresholds, part, parts, capacity):
     operands = tables_of(ham), ham.constant, keys, count, vector, thresholds
-    return _call(*operands, part=part, parts=parts, capacity=capacity)
+    found = _call(*operands, part=part, parts=parts, capacity=capacity)
+    return found, found.count
+
+
+def _external_cuda(ham, keys, count, vector, thresholds, part, parts, capacity):
+    from jaxqc.nnqs import _cuda_coupling
+
+    options = {"electrons": (ham.nalpha, ham.nbeta), "capacity": capacity, "part": part, "parts": parts}
+    *found, terms = _cuda_coupling.external(tables_of(ham), keys, count, vector, thresholds, **options)
+    found = External(*found)
+    return found._replace(energies=found.energies + ham.constant), terms
 
 
 @partial(jax.jit, static_argnames=("part", "parts", "capacity"))
@@ -146,4 +158,5 @@ def _external_plain(ham, keys, count, vector, thresholds, part, parts, capacity)
     unique = deduplicate(wanted, inverse=True)
     sums = jax.ops.segment_sum(coupled.elements * vector[coupled.sources], unique.inverse, wanted.shape[0])
     sums = jnp.where(jnp.arange(wanted.shape[0], dtype=jnp.int32) < unique.count, sums, 0.0)
-    return External(unique.keys, sums, diagonal(ham, unique.keys), unique.count.astype(jnp.int64))
+    found = External(unique.keys, sums, diagonal(ham, unique.keys), unique.count.astype(jnp.int64))
+    return found, found.count

@@ -1,11 +1,13 @@
 """Selected CI without a network: the set grows by perturbative importance, the energy is extrapolated."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import on_gpu
 from jaxqc.elements import shorten
 from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, round_capacity
@@ -168,20 +170,49 @@ def _padded(keys):
 
 def _best_external(ham, configurations, vector, energy, epsilon, memory, wanted):
     """E_PT2, and the keys of the `wanted` most important configurations outside, with all that equal the last one."""
-    total = 0.0
+    total, choose = 0.0, _best_on_device if on_gpu() else _best_on_host
     keys, scores = np.zeros((0, configurations.keys.shape[1]), np.uint64), np.zeros(0)
     for part in external(ham, configurations.keys, configurations.count, vector, epsilon, memory):
-        terms = np.asarray(contributions(part, energy))
-        total += float(np.sum(terms))
-        score = np.abs(terms)
-        found = np.flatnonzero(score)
-        scores = np.concatenate([scores, score[found]])
-        keys = np.concatenate([keys, np.asarray(part.keys)[found]])
+        part_total, score, found = choose(part.keys, contributions(part, energy), wanted)
+        total += part_total
+        scores, keys = np.concatenate([scores, score]), np.concatenate([keys, found])
         if wanted < len(scores):
             limit = np.partition(scores, len(scores) - wanted)[len(scores) - wanted] if wanted else np.inf
             kept = scores >= limit * (1 - _TIE)
             keys, scores = keys[kept], scores[kept]
     return total, keys
+
+
+def _best_on_host(keys, terms, wanted):
+    """The sum of terms, and all that are not 0: their magnitudes and keys."""
+    terms = np.asarray(terms)
+    found = np.flatnonzero(terms)
+    return float(np.sum(terms)), np.abs(terms[found]), np.asarray(keys)[found]
+
+
+def _best_on_device(keys, terms, wanted):
+    """The sum of terms, and the `wanted` largest ones with all that equal the last one."""
+    total, kept, number = _limit(terms, jnp.int32(wanted))
+    size = min(round_capacity(int(number)), keys.shape[0])
+    rows, number = np.asarray(_positions(kept, size=size)), int(number)
+    return float(total), np.abs(np.asarray(terms[rows])[:number]), np.asarray(keys[rows])[:number]
+
+
+@jax.jit
+def _limit(terms, wanted):
+    score = jnp.abs(terms)
+    # Numbers that are not negative come in the order of their bits, which are sorted faster.
+    rising = jax.lax.sort(jax.lax.bitcast_convert_type(score, jnp.uint64))
+    at = jnp.clip(score.shape[0] - wanted, 0, score.shape[0] - 1)
+    limit = jnp.where(wanted > 0, jax.lax.bitcast_convert_type(rising[at], jnp.float64), jnp.inf)
+    kept = (score > 0) & (score >= limit * (1 - _TIE))
+    return jnp.sum(terms), kept, jnp.sum(kept, dtype=jnp.int32)
+
+
+@partial(jax.jit, static_argnames="size")
+def _positions(kept, *, size):
+    place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, size)
+    return jnp.zeros(size, jnp.int32).at[place].set(jnp.arange(kept.shape[0], dtype=jnp.int32), mode="drop")
 
 
 def natural_orbitals(ham, size: int = 2000) -> np.ndarray:

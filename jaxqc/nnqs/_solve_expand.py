@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau, search
+from jaxqc.nnqs._bits import Configurations, aufbau, batches, padded_keys, search
 from jaxqc.nnqs._coupling import couple, round_capacity
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import Links
@@ -26,20 +26,6 @@ def sources_in_batch(ham, memory: int) -> int:
     return max(1 << (int(memory) // (64 * max(bound, 1))).bit_length() >> 1, 16)
 
 
-def batches(configurations, size: int):
-    """The first rows of a set in batches: the position of the first row, and a set of at most `size` rows."""
-    count = int(configurations.count)
-    for start in range(0, count, size):
-        keys = configurations.keys[start : start + size]
-        if keys.shape[0] < size < count:  # the last one in the shape of the others
-            keys = _padded(keys, size)
-        yield start, Configurations(keys, jnp.int32(min(size, count - start)))
-
-
-def _padded(keys, size):
-    return jnp.pad(keys, ((0, size - keys.shape[0]), (0, 0)), constant_values=SENTINEL)
-
-
 def candidates(ham, configurations, epsilon: float, memory: int) -> Configurations:
     """A set and everything that is coupled to it, sorted and unique, padded to one of few sizes."""
     union = configurations
@@ -47,7 +33,7 @@ def candidates(ham, configurations, epsilon: float, memory: int) -> Configuratio
         coupled = couple(ham, part, epsilon=epsilon)
         keys, count = deduplicate(jnp.concatenate([union.keys, coupled.keys]))
         size = round_capacity(int(count))
-        union = Configurations(keys[:size] if size <= keys.shape[0] else _padded(keys, size), count)
+        union = Configurations(keys[:size] if size <= keys.shape[0] else padded_keys(keys, size), count)
     return union
 
 
@@ -64,7 +50,10 @@ def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[j
         columns.append(jnp.minimum(search(union.keys, coupled.keys), size - 1))
         values.append(coupled.elements)
     members = jnp.zeros(size, bool).at[own].set(True)
-    return union.keys, Links(jnp.concatenate(rows), jnp.concatenate(columns), jnp.concatenate(values), members)
+    all_rows = jnp.concatenate(rows)
+    place = jnp.arange(all_rows.shape[0], dtype=jnp.int32)
+    _, order = jax.lax.sort((all_rows, place), num_keys=1, is_stable=True)
+    return union.keys, Links(all_rows[order], jnp.concatenate(columns)[order], jnp.concatenate(values)[order], members)
 
 
 def by_importance(ham, configurations, vector, energy, size: int, epsilon: float, memory: int) -> Configurations:

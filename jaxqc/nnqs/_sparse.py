@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import on_gpu
 from jaxqc.integrals._library import handler
-from jaxqc.nnqs._bits import search
-from jaxqc.nnqs._coupling import check_set, couple_plain, uses_library, with_room
+from jaxqc.nnqs._bits import Configurations, batches, search
+from jaxqc.nnqs._coupling import check_set, couple_fixed, couple_plain, round_capacity, uses_library, with_room
 from jaxqc.nnqs._hamiltonian import Hamiltonian
 from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._tables import tables_of
@@ -57,8 +58,6 @@ def sparse_hamiltonian(ham, keys, count=None) -> SparseHamiltonian:
     Raises:
         TypeError, ValueError: an argument is not what it must be.
     """
-    from jaxqc.nnqs._bits import Configurations
-
     given = keys if count is None else Configurations(keys, count)
     keys, count = check_set(ham, given, "jaxqc.nnqs.sparse_hamiltonian")
     matrix, size = sparse_matrix(ham, keys, count), int(count)
@@ -79,6 +78,8 @@ def sparse_matrix(ham, keys, count) -> SparseMatrix:
     rows = keys.shape[0]
     if rows == 0:
         return SparseMatrix(jnp.zeros(1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(0))
+    if on_gpu():
+        return _sparse_in_batches(ham, keys, count)
 
     def compiled(capacity, thresholds):
         operands = ham.constant, tables_of(ham), keys, count, jnp.asarray(thresholds)
@@ -131,8 +132,66 @@ def _sparse_plain(ham, keys, count, *, capacity):
     return matrix, jnp.sum(kept, dtype=jnp.int64)
 
 
+def _sparse_in_batches(ham, keys, count, memory: int = 2 << 30) -> SparseMatrix:
+    """The same with everything that some rows are coupled to at a time."""
+    size, rows = int(count), keys.shape[0]
+    if size == 0:
+        return SparseMatrix(jnp.zeros(rows + 1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(rows))
+    some = keys[np.linspace(0, size - 1, min(size, _SAMPLES)).astype(int)]
+    tables = tables_of(ham)
+    sampled = int(couple_fixed(ham, tables, some, jnp.int32(len(some)), jnp.zeros(len(some)), capacity=1).count)
+    each = max(1, -(-sampled // len(some)))
+    batch = min(1 << max(memory // (64 * each), 16).bit_length() - 1, 1 << 16, rows)
+    room, numbers, found = round_capacity(int(1.2 * each * min(batch, size))), [], []
+    for _, part in batches(Configurations(keys, jnp.int32(size)), batch):
+
+        def call(capacity, part=part):
+            return couple_fixed(ham, tables, *part, jnp.zeros(part.keys.shape[0]), capacity=capacity)
+
+        coupled = with_room(call, room, lambda out: int(out.count))
+        number, columns, elements, kept = _members(keys, coupled, rows=part.keys.shape[0])
+        numbers.append(np.asarray(number)[: int(part.count)])
+        short = min(round_capacity(int(kept)), columns.shape[0])
+        found.append((int(kept), columns[:short], elements[:short]))
+    total = sum(kept for kept, _, _ in found)
+    capacity = round_capacity(total + max(columns.shape[0] for _, columns, _ in found))
+    columns, elements, at = jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity), 0
+    for kept, some_columns, some_elements in found:  # unused rows of a batch are zero, and overwritten by the next
+        columns, elements = _placed(columns, some_columns, at), _placed(elements, some_elements, at)
+        at += kept
+    start = np.zeros(rows + 1, np.int64)
+    start[1 : size + 1] = np.cumsum(np.concatenate(numbers))
+    start[size + 1 :] = start[size]
+    energies = jnp.where(jnp.arange(rows, dtype=jnp.int32) < count, diagonal(ham, keys), 0.0)
+    return SparseMatrix(jnp.asarray(start), columns, elements, energies)
+
+
+@partial(jax.jit, static_argnames="rows")
+def _members(keys, coupled, *, rows):
+    """Number, columns and elements of what is within the sorted set, in the order of sources, and the total number."""
+    position = jnp.minimum(search(keys, coupled.keys), keys.shape[0] - 1)
+    capacity = coupled.keys.shape[0]
+    kept = jnp.all(keys[position] == coupled.keys, axis=1) & (jnp.arange(capacity) < coupled.count)
+    place = jnp.where(kept, jnp.cumsum(kept) - 1, capacity)
+    return (
+        jnp.zeros(rows, jnp.int64).at[coupled.sources].add(kept.astype(jnp.int64)),
+        jnp.zeros(capacity, jnp.int32).at[place].set(position, mode="drop"),
+        jnp.zeros(capacity).at[place].set(coupled.elements, mode="drop"),
+        jnp.sum(kept, dtype=jnp.int64),
+    )
+
+
+@partial(jax.jit, donate_argnums=0)
+def _placed(whole, part, at):
+    return jax.lax.dynamic_update_slice(whole, part, (at,))
+
+
 def product(matrix: SparseMatrix, x) -> jax.Array:
     """The matrix times a vector (n,)."""
+    if on_gpu():
+        from jaxqc.nnqs import _cuda_coupling
+
+        return _cuda_coupling.product(*matrix, x)
     return _product_compiled(matrix, x) if uses_library() else _product_plain(matrix, x)
 
 
