@@ -1,19 +1,21 @@
 // Shares of space of atoms at grid points (Becke; Stratmann, Scuseria and Frisch), and their pullback to nuclei and points.
 //
-// A block takes POINTS points that are neighbours in space and sorts the atoms by their distance. Bounds over the ball around the
-// points leave the few atoms that can have a share. Then a warp takes a point. First lanes are candidates i, each with its product
-// over a few near partners, an upper bound; then, for those that are left, lanes are partners j.
-// Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback.
-typedef unsigned long long uint64;
-
-#define POINTS 128
-#define SEARCH 16         // partners that bound a product over the ball,
-#define FIRST 8           // and at one point
+// A warp takes 32 points that are neighbours in space, a lane each, and all lanes look at the same pair of atoms: nothing is summed
+// over lanes but what ends at nuclei. Bounds over the ball around the points leave the few atoms i that can have a share. Products
+// over the nearest partners j leave fewer; how large they are says how far partners matter to each, because the tail of Becke's step
+// falls with the eighth power of the distance. Candidates come in batches, so that any number of them is handled.
+// Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS a multiprocessor.
+#define NEAR 16           // partners that bound a product,
+#define BATCH 16          // candidates that a warp holds at once
 #define NEGLIGIBLE 1e-20  // share of the point's own atom that counts as none
-#define UNSEEN 1e-18      // share of another atom that does not change it
+#define UNSEEN 1e-19      // product, against the largest over the nearest partners, of a candidate that changes nothing
 #define BOUND 1e-26       // of a product that no point of the ball can see
+// Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
+#define SMALL_FACTOR (REVERSE ? 1e-13f : 1e-15f)
+#define SMALL_SLOPE 1e-12f
+#define SMALL_WEIGHT 1e-14  // of a candidate among the derivatives
 
-// The step s(t), t from 0 to 2, and ds/dt.
+// The step s(t), t from 0 to 2, and d log s / dt.
 __device__ __forceinline__ double step(double t) {
 #if SCHEME == 0
 #pragma unroll
@@ -27,19 +29,35 @@ __device__ __forceinline__ double step(double t) {
 #endif
 }
 
-__device__ __forceinline__ double slope(double t) {
+__device__ __forceinline__ double reciprocal(double v) {
+#ifdef EMULATED
+  return 1.0 / v;
+#else
+  double y;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(v));
+#pragma unroll
+  for (int i = 0; i < 2; i++) y = fma(fma(-v, y, 1.0), y, y);
+  return y;
+#endif
+}
+
+__device__ __forceinline__ double log_slope(double t) {
 #if SCHEME == 0
-  double d = 0.5;
+  // With T(t) = t^2 h(t), h = (3 - t) / 2: d log T / d log t = 3 (2 - t) / (2 h), and three of these make up s.
+  double above = 3.375, below = fmax(t, 1e-290);
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    d *= 1.5 * t * (2.0 - t);
-    t = t * t * (1.5 - 0.5 * t);
+    const double h = 1.5 - 0.5 * t;
+    above *= 2.0 - t;
+    below *= h;
+    t = t * t * h;
   }
-  return d;
+  return above * reciprocal(below);
 #else
+  const double value = step(t);
   t = 1.0 + (t - 1.0) * (1.0 / 0.64);
   const double near = fmax(t * (2.0 - t), 0.0);
-  return (1.09375 / 0.64) * near * near * near;
+  return value > 1e-290 ? (1.09375 / 0.64) * near * near * near * reciprocal(value) : 0.0;
 #endif
 }
 
@@ -49,286 +67,306 @@ __device__ __forceinline__ double sum_of_warp(double v) {
   return v;
 }
 
-__device__ __forceinline__ double product_of_warp(double v) {
+__device__ __forceinline__ float least_of_warp(float v) {
 #pragma unroll
-  for (int o = 16; o; o >>= 1) v *= __shfl_xor_sync(0xffffffffu, v, o);
+  for (int o = 16; o; o >>= 1) v = fminf(v, __shfl_xor_sync(0xffffffffu, v, o));
   return v;
 }
 
-// pairs (natm, natm): 1 / |R_i - R_j| (0 for one place), and the shift a_ij.
-extern "C" __global__ void grid_partition(const double* coords, const double* points, const int* owner, const double2* pairs,
-                                          const double* cotangent, double* fraction, double* centers, double* moved, int natm, int padded,
-                                          long long n) {
+// Sums of four numbers over the warp: lane l gets that of number l / 8.
+__device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
+  const bool high = lane & 16, odd = lane & 8;
+  double a = high ? v[2] : v[0], b = high ? v[3] : v[1];
+  a += __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 16);
+  b += __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 16);
+  double sum = odd ? b : a;
+  sum += __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
+#pragma unroll
+  for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+  return sum;
+}
+
+// pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
+extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
+                                                                    const double2* pairs, const double* cotangent, double* fraction,
+                                                                    double* centers, double* moved, int natm, long long n) {
   extern __shared__ double shared[];
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, warps = blockDim.x >> 5;
-  double* position = shared;                              // [3][natm], by distance
-  uint64* keys = reinterpret_cast<uint64*>(position + 3 * natm);  // [padded]; then the list of candidates
-  int* atom = reinterpret_cast<int*>(keys + padded);      // [natm] which atom each of the sorted ones is
-  double* mine = reinterpret_cast<double*>(atom + ((natm + 1) & ~1)) + warp * (REVERSE ? 6 : 2) * natm;
-  double* r = mine;                                       // [natm] distances from the warp's point
-  double* product = mine + natm;                          // [candidates]
 #if REVERSE
-  double* push = mine + 2 * natm;                         // [natm] derivatives with respect to the distances
-  double* pull = mine + 3 * natm;                         // [natm][3] sums for the nuclei
-  for (int j = lane; j < 3 * natm; j += 32) pull[j] = 0.0;
+  double* pull = shared;  // [natm][3] sums of the block for the nuclei
+  constexpr int COLUMNS = 3;
+#else
+  double* pull = nullptr;
+  constexpr int COLUMNS = 2;
 #endif
-  __shared__ double low[3], high[3];
-  __shared__ int candidates;
-  __shared__ double reach[SEARCH];
-  const long long first = static_cast<long long>(blockIdx.x) * POINTS;
-  const int used = static_cast<int>(min(static_cast<long long>(POINTS), n - first));
-  if (warp == 0) {
-    double a[3] = {1e300, 1e300, 1e300}, b[3] = {-1e300, -1e300, -1e300};
-    for (int p = lane; p < used; p += 32) {
+  const int of_warp = COLUMNS * BATCH * 32 + 3 * BATCH + NEAR / 2 + (3 * natm + 3) / 4;
+  double* r = shared + (REVERSE ? 3 * natm : 0) + warp * of_warp + lane;  // [candidate][lane] distances,
+  double* product = r + BATCH * 32;                                       // products, and then what they weigh,
+  double* rate = product + (COLUMNS - 2) * BATCH * 32;                    // derivatives with respect to the distances
+  double* drawn = rate - lane + BATCH * 32;                               // [candidate][3] sums for the nuclei
+  int* near = reinterpret_cast<int*>(drawn + 3 * BATCH);                  // [NEAR] the nearest atoms
+  float* key = reinterpret_cast<float*>(near + NEAR);                     // [natm] distances; none for atoms among the nearest
+  short* list = reinterpret_cast<short*>(key + natm);                     // [natm] candidates
+  constexpr float NONE = 3e38f;
+#if REVERSE
+  for (int i = tid; i < 3 * natm; i += blockDim.x) pull[i] = 0.0;
+  __syncthreads();
+#endif
+  const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
+  for (long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32; first < n; first += stride) {
+    const bool used = first + lane < n;
+    const long long point = used ? first + lane : n - 1;
+    const double X = points[3 * point], Y = points[3 * point + 1], Z = points[3 * point + 2];
+    const int own = owner[point];
+#if REVERSE
+    const double seed = used ? cotangent[point] : 0.0;
+    if (!__any_sync(0xffffffffu, seed != 0.0)) {
 #pragma unroll
       for (int k = 0; k < 3; k++) {
-        const double v = points[3 * (first + p) + k];
-        a[k] = fmin(a[k], v);
-        b[k] = fmax(b[k], v);
+        if (used) moved[3 * point + k] = 0.0;
+      }
+      continue;
+    }
+#endif
+    const auto distance = [&](int j) {
+      const double x = X - __ldg(coords + 3 * j), y = Y - __ldg(coords + 3 * j + 1), z = Z - __ldg(coords + 3 * j + 2);
+      return sqrt(x * x + y * y + z * z);
+    };
+    // The ball.
+    const double cx = sum_of_warp(X) * (1.0 / 32.0), cy = sum_of_warp(Y) * (1.0 / 32.0), cz = sum_of_warp(Z) * (1.0 / 32.0);
+    const auto from_centre = [&](int j) {
+      const double x = cx - __ldg(coords + 3 * j), y = cy - __ldg(coords + 3 * j + 1), z = cz - __ldg(coords + 3 * j + 2);
+      return sqrt(x * x + y * y + z * z);
+    };
+    const double dx = X - cx, dy = Y - cy, dz = Z - cz;
+    const double radius = -static_cast<double>(least_of_warp(-1.000001f * static_cast<float>(sqrt(dx * dx + dy * dy + dz * dz)))) + 1e-9;
+    // The nearest atoms.
+    __syncwarp();
+    float best = NONE;
+    int which = 0;
+    for (int j = lane; j < natm; j += 32) {
+      const float d = static_cast<float>(from_centre(j));
+      key[j] = d;
+      if (d < best) {
+        best = d;
+        which = j;
+      }
+    }
+    int nears = 0;
+    for (; nears < NEAR; nears++) {
+      const float least = least_of_warp(best);
+      if (!(least < NONE)) break;
+      const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
+      const int at = __shfl_sync(0xffffffffu, which, winner);
+      if (lane == winner) {
+        near[nears] = at;
+        key[at] = NONE;
+        best = NONE;
+        for (int j = lane; j < natm; j += 32) {
+          if (key[j] < best) {
+            best = key[j];
+            which = j;
+          }
+        }
+      }
+    }
+    __syncwarp();
+    double* reach = r - lane;
+    if (lane < nears) reach[lane] = from_centre(near[lane]) + radius;
+    __syncwarp();
+    // Candidates, the nearest first.
+    int candidates = 0;
+    for (int base = -32; base < natm; base += 32) {
+      const int i = base < 0 ? (lane < nears ? near[lane] : -1) : base + lane < natm && key[base + lane] != NONE ? base + lane : -1;
+      double bound = 0.0;
+      if (i >= 0) {
+        const double nearest = fmax(from_centre(i) - radius, 0.0);
+        bound = 1.0;
+        for (int m = 0; m < nears && bound >= BOUND; m++) {
+          const double2 pair = __ldg(pairs + static_cast<long long>(i) * natm + near[m]);
+          const double mu = fmax((nearest - reach[m]) * pair.x, -1.0);
+          bound *= step(fmin(fmax((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)), 0.0), 2.0));
+        }
+      }
+      const bool live = i >= 0 && !(bound < BOUND);
+      const unsigned votes = __ballot_sync(0xffffffffu, live);
+      if (live) list[candidates + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
+      candidates += __popc(votes);
+    }
+    __syncwarp();
+    const auto step_of = [&](double ri, double rj, const double2 pair) {
+      const double mu = (ri - rj) * pair.x;
+      return step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
+    };
+    // Which of the candidates k have partner j = base + lane; cuts in 1 / distance are held by lanes k.
+    const auto partners = [&](int b0, unsigned live, float cut, int base, bool all) {
+      const int j = base + lane;
+      const bool valid = j < natm && (all || key[min(j, natm - 1)] != NONE);
+      unsigned word = 0;
+      for (unsigned left = live; left; left &= left - 1) {
+        const int k = __ffs(static_cast<int>(left)) - 1;
+        const float limit = __shfl_sync(0xffffffffu, cut, k);
+        if (valid) {
+          const double2 pair = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
+          const float inverse = static_cast<float>(pair.x);
+          if (!(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(pair.y), 0.0f)) < limit)) word |= 1u << k;
+        }
+      }
+      return word;
+    };
+    double reference = 0.0;
+    // Products of a batch; returns which of its candidates count.
+    const auto multiply = [&](int b0, int count) {
+      for (int k = 0; k < count; k++) {
+        r[32 * k] = distance(list[b0 + k]);
+        product[32 * k] = 1.0;
+      }
+      for (int m = 0; m < nears; m++) {
+        const int j = near[m];
+        const double rj = distance(j);
+        for (int k = 0; k < count; k++) {
+          product[32 * k] *= step_of(r[32 * k], rj, __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j));
+        }
+      }
+      if (b0 == 0) {
+        for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
+      }
+      unsigned live = 0;
+      float cut = 0.0f;
+      for (int k = 0; k < count; k++) {
+        const double limit = (list[b0 + k] == own ? 0.01 * NEGLIGIBLE : UNSEEN) * reference;
+        if (__any_sync(0xffffffffu, !(product[32 * k] < limit))) {
+          live |= 1u << k;
+          // A partner at R leaves out at most 8.6 u^8, u = 2 r (1 + 2 a) / R; with Stratmann's step nothing where u < 0.36.
+          const float part = static_cast<float>(product[32 * k] / reference);
+          const float u = SCHEME ? 0.36f : sqrtf(sqrtf(sqrtf(SMALL_FACTOR / (8.6f * part + 1e-30f))));
+          const float limit_of_k = least_of_warp(u / (2.001f * static_cast<float>(r[32 * k])));
+          if (lane == k) cut = limit_of_k;
+        } else {
+          product[32 * k] = 0.0;
+        }
+      }
+      for (int base = 0; base < natm; base += 32) {
+        const unsigned word = partners(b0, live, cut, base, false);
+        for (int l = 0; l < min(32, natm - base); l++) {
+          unsigned left = __shfl_sync(0xffffffffu, word, l);
+          if (!left) continue;
+          const int j = base + l;
+          const double rj = distance(j);
+          for (; left; left &= left - 1) {
+            const int k = __ffs(static_cast<int>(left)) - 1;
+            product[32 * k] *= step_of(r[32 * k], rj, __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j));
+          }
+        }
+      }
+      return live;
+    };
+    unsigned live = 0;
+    double total = 0.0, owned = 0.0;
+    for (int b0 = 0; b0 < candidates; b0 += BATCH) {
+      const int count = min(BATCH, candidates - b0);
+      live = multiply(b0, count);
+      for (int k = 0; k < count; k++) {
+        const double value = product[32 * k];
+        total += value;
+        if (list[b0 + k] == own) owned = value;
+      }
+    }
+    double share = owned / total;
+    if (share < NEGLIGIBLE) share = 0.0;
+#if !REVERSE
+    if (used) fraction[point] = share;
+#else
+    // d f = f (d log P_own - sum_i f_i d log P_i)
+    const double scale = fabs(seed * share), largest = -static_cast<double>(least_of_warp(-static_cast<float>(scale)));
+    double mine[4] = {};
+    const auto sum_up = [&](double h, double x, double y, double z) {
+      const double along[4] = {h * x, h * y, h * z, 0.0};
+#pragma unroll
+      for (int k = 0; k < 3; k++) mine[k] += along[k];
+      return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
+    };
+    for (int b0 = 0; b0 < candidates; b0 += BATCH) {
+      const int count = min(BATCH, candidates - b0);
+      if (candidates > BATCH) live = multiply(b0, count);
+      float cut = 0.0f;
+      for (int k = 0; k < count; k++) {
+        const double part = product[32 * k] / total;
+        double weight = seed * share * ((list[b0 + k] == own ? 1.0 : 0.0) - part);
+        if (part == 0.0) weight = 0.0;
+        if (!__any_sync(0xffffffffu, !(fabs(weight) <= SMALL_WEIGHT * largest))) {
+          live &= ~(1u << k);
+          continue;
+        }
+        // The derivative of that tail is at most 137 u^7 / R.
+        const float u = SCHEME ? 0.36f : exp2f(log2f(SMALL_SLOPE * static_cast<float>(largest / (137.0 * fabs(weight) + 1e-290))) / 7.0f);
+        const float limit_of_k = least_of_warp(fminf(u / (2.001f * static_cast<float>(r[32 * k])), 1.0f));
+        if (lane == k) cut = limit_of_k;
+        product[32 * k] = weight;
+        rate[32 * k] = 0.0;
+      }
+      __syncwarp();
+      for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
+      __syncwarp();
+      for (int base = 0; base < natm; base += 32) {
+        const unsigned word = partners(b0, live, cut, base, true);
+        for (int l = 0; l < min(32, natm - base); l++) {
+          unsigned left = __shfl_sync(0xffffffffu, word, l);
+          if (!left) continue;
+          const int j = base + l, component = min(lane & 7, 2);
+          const double x = X - __ldg(coords + 3 * j), y = Y - __ldg(coords + 3 * j + 1), z = Z - __ldg(coords + 3 * j + 2);
+          const double rj = sqrt(x * x + y * y + z * z), place = __ldg(coords + 3 * j + component);
+          double push = 0.0, drawn_j = 0.0;
+          while (left) {
+            int k[4];
+            double along[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++) {
+              k[u] = __ffs(static_cast<int>(left)) - 1;
+              along[u] = 0.0;
+              if (k[u] < 0) continue;
+              left &= left - 1;
+              const double2 pair = __ldg(pairs + static_cast<long long>(list[b0 + k[u]]) * natm + j);
+              const double mu = (r[32 * k[u]] - rj) * pair.x, t = (1.0 - mu) * (1.0 - pair.y * (1.0 + mu));
+              const double slope = -product[32 * k[u]] * pair.x * (1.0 - 2.0 * pair.y * mu) * log_slope(t);
+              rate[32 * k[u]] += slope;
+              push -= slope;
+              // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
+              along[u] = slope * mu * pair.x;
+            }
+            const double sum = sums_of_warp(along, lane);
+            const int held = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
+            if (held >= 0 && (lane & 7) < 3) {
+              const double v = sum * (__ldg(coords + 3 * list[b0 + held] + component) - place);
+              drawn[3 * held + component] -= v;
+              drawn_j += v;
+            }
+          }
+          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
+          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
+          __syncwarp();  // other lanes may add to `drawn` next
+          const double sum = sum_up(rj > 0.0 ? push / rj : 0.0, x, y, z);
+          if (lane < 3) atomicAdd(pull + 3 * j + lane, drawn_j - sum);
+        }
+      }
+      __syncwarp();
+      for (unsigned left = live; left; left &= left - 1) {
+        const int k = __ffs(static_cast<int>(left)) - 1, i = list[b0 + k];
+        const double x = X - __ldg(coords + 3 * i), y = Y - __ldg(coords + 3 * i + 1), z = Z - __ldg(coords + 3 * i + 2);
+        const double sum = sum_up(r[32 * k] > 0.0 ? rate[32 * k] / r[32 * k] : 0.0, x, y, z);
+        if (lane < 3) atomicAdd(pull + 3 * i + lane, drawn[3 * k + lane] - sum);
       }
     }
 #pragma unroll
     for (int k = 0; k < 3; k++) {
-      for (int o = 16; o; o >>= 1) {
-        a[k] = fmin(a[k], __shfl_xor_sync(0xffffffffu, a[k], o));
-        b[k] = fmax(b[k], __shfl_xor_sync(0xffffffffu, b[k], o));
-      }
-      if (lane == 0) {
-        low[k] = a[k];
-        high[k] = b[k];
-      }
-    }
-    if (lane == 0) candidates = 0;
-  }
-  __syncthreads();
-  const double cx = 0.5 * (low[0] + high[0]), cy = 0.5 * (low[1] + high[1]), cz = 0.5 * (low[2] + high[2]);
-  const double hx = 0.5 * (high[0] - low[0]), hy = 0.5 * (high[1] - low[1]), hz = 0.5 * (high[2] - low[2]);
-  const double radius = sqrt(hx * hx + hy * hy + hz * hz) * (1.0 + 1e-12) + 1e-12;
-  for (int j = tid; j < padded; j += blockDim.x) {
-    uint64 key = ~0ull;
-    if (j < natm) {
-      const double x = coords[3 * j] - cx, y = coords[3 * j + 1] - cy, z = coords[3 * j + 2] - cz;
-      key = static_cast<uint64>(__float_as_uint(static_cast<float>(sqrt(x * x + y * y + z * z)))) << 32 | static_cast<unsigned>(j);
-    }
-    keys[j] = key;
-  }
-  __syncthreads();
-  for (int k = 2; k <= padded; k *= 2) {
-    for (int j = k / 2; j > 0; j /= 2) {
-      for (int i = tid; i < padded / 2; i += blockDim.x) {
-        const int a = 2 * i - (i & (j - 1)), b = a + j;
-        const uint64 x = keys[a], y = keys[b];
-        if ((x > y) == ((a & k) == 0)) {
-          keys[a] = y;
-          keys[b] = x;
-        }
-      }
-      __syncthreads();
-    }
-  }
-  for (int j = tid; j < natm; j += blockDim.x) {
-    const int at = static_cast<int>(keys[j] & 0xffffffffu);
-    atom[j] = at;
-#pragma unroll
-    for (int k = 0; k < 3; k++) position[k * natm + j] = coords[3 * at + k];
-  }
-  __syncthreads();
-  const auto from_centre = [&](int j) {
-    const double x = position[j] - cx, y = position[natm + j] - cy, z = position[2 * natm + j] - cz;
-    return sqrt(x * x + y * y + z * z);
-  };
-  const int search = min(SEARCH, natm);
-  if (tid < search) reach[tid] = from_centre(tid) + radius;
-  __syncthreads();
-  // Candidates in order: the flags first, then one warp compacts them.
-  unsigned char* flag = reinterpret_cast<unsigned char*>(keys);
-  __syncthreads();
-  for (int i = tid; i < natm; i += blockDim.x) {
-    const double nearest = fmax(from_centre(i) - radius, 0.0);
-    double bound = 1.0;
-    for (int j = 0; j < search && bound >= BOUND; j++) {
-      if (j == i) continue;
-      const double2 pair = __ldg(pairs + static_cast<long long>(atom[i]) * natm + atom[j]);
-      const double mu = fmax((nearest - reach[j]) * pair.x, -1.0);
-      if (mu > -1.0) bound *= step(fmin(fmax((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)), 0.0), 2.0));
-    }
-    flag[i] = bound >= BOUND;
-  }
-  __syncthreads();
-  short* list = reinterpret_cast<short*>(keys) + ((natm + 1) / 2);  // after the flags
-  if (warp == 0) {
-    int kept = 0;
-    for (int base = 0; base < natm; base += 32) {
-      const bool live = base + lane < natm && flag[base + lane];
-      const unsigned votes = __ballot_sync(0xffffffffu, live);
-      if (live) list[kept + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(base + lane);
-      kept += __popc(votes);
-    }
-    if (lane == 0) candidates = kept;
-  }
-  __syncthreads();
-  for (int p = warp; p < used; p += warps) {
-    const long long point = first + p;
-#if REVERSE
-    const double seed = cotangent[point];
-    if (seed == 0.0) {
-      if (lane < 3) moved[3 * point + lane] = 0.0;
-      continue;
+      if (used) moved[3 * point + k] = mine[k];
     }
 #endif
-    const double X = points[3 * point], Y = points[3 * point + 1], Z = points[3 * point + 2];
-    const int own = owner[point];
-    for (int j = lane; j < natm; j += 32) {
-      const double x = X - position[j], y = Y - position[natm + j], z = Z - position[2 * natm + j];
-      r[j] = sqrt(x * x + y * y + z * z);
-#if REVERSE
-      push[j] = 0.0;
-#endif
-    }
-    __syncwarp();
-    // All of the product of a candidate; the same on all lanes.
-    const auto whole = [&](int i) {
-      const double ri = r[i];
-      const double2* row = pairs + static_cast<long long>(atom[i]) * natm;
-      double running = 1.0;
-      for (int j = lane; j < natm; j += 32) {
-        if (j == i) continue;
-        const double2 pair = __ldg(row + atom[j]);
-        const double mu = (ri - r[j]) * pair.x;
-        running *= step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
-      }
-      return product_of_warp(running);
-    };
-    const int near = min(FIRST, natm);
-    double best = -1.0;
-    int leader = 0;
-    for (int base = 0; base < candidates; base += 32) {
-      const int k = base + lane;
-      if (k < candidates) {
-        const int i = list[k];
-        const double ri = r[i];
-        const double2* row = pairs + static_cast<long long>(atom[i]) * natm;
-        double limit = 1.0;
-        for (int j = 0; j < near; j++) {
-          if (j == i) continue;
-          const double2 pair = __ldg(row + atom[j]);
-          const double mu = (ri - r[j]) * pair.x;
-          limit *= step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
-        }
-        product[k] = limit;
-        if (!(limit <= best)) {
-          best = limit;
-          leader = k;
-        }
-      }
-    }
-#pragma unroll
-    for (int o = 16; o; o >>= 1) {
-      const double other = __shfl_xor_sync(0xffffffffu, best, o);
-      const int whose = __shfl_xor_sync(0xffffffffu, leader, o);
-      if (other > best || (other == best && whose < leader)) {
-        best = other;
-        leader = whose;
-      }
-    }
-    leader = __shfl_sync(0xffffffffu, leader, 0);  // lanes could differ only where NaN is among the bounds
-    const double least = whole(list[leader]);
-    double total = 0.0, owned = 0.0;
-    for (int base = 0; base < candidates; base += 32) {
-      const int k = base + lane;
-      const bool mine_left = k < candidates && !(product[k] < (atom[list[k]] == own ? NEGLIGIBLE : UNSEEN) * least);
-      unsigned left = __ballot_sync(0xffffffffu, mine_left);
-      if (k < candidates && !mine_left) product[k] = 0.0;
-      while (left) {
-        const int at = base + __ffs(static_cast<int>(left)) - 1;
-        left &= left - 1;
-        const int i = list[at];
-        const double value = at == leader ? least : whole(i);
-        total += value;
-        if (atom[i] == own) owned = value;
-        if (lane == 0) product[at] = value;
-      }
-    }
-    __syncwarp();
-    double share = owned / total;
-    if (share < NEGLIGIBLE) share = 0.0;
-#if !REVERSE
-    if (lane == 0) fraction[point] = share;
-#else
-    // d f = f (d log P_own - sum_i f_i d log P_i)
-    double gx = 0.0, gy = 0.0, gz = 0.0;
-    if (share != 0.0) {
-      for (int k = 0; k < candidates; k++) {
-        const int i = list[k];
-        const double part = product[k] / total;
-        const double q = seed * share * ((atom[i] == own ? 1.0 : 0.0) - part);
-        if (part == 0.0 || fabs(q) < 1e-16 * fabs(seed * share)) continue;
-        const double ri = r[i];
-        const double2* row = pairs + static_cast<long long>(atom[i]) * natm;
-        double sum = 0.0, sx = 0.0, sy = 0.0, sz = 0.0;
-        for (int base = 0; base < natm; base += 32) {
-          const int j = base + lane;
-          if (j < natm && j != i) {
-            const double2 pair = __ldg(row + atom[j]);
-            const double mu = (ri - r[j]) * pair.x, t = (1.0 - mu) * (1.0 - pair.y * (1.0 + mu));
-            const double rate = slope(t);
-            if (rate != 0.0) {
-              const double k1 = -q * (1.0 - 2.0 * pair.y * mu) * rate / step(t) * pair.x;
-              sum += k1;
-              push[j] -= k1;
-              // |R_i - R_j| changes along e = (R_i - R_j) / |R_i - R_j|.
-              const double k2 = k1 * mu * pair.x;
-              const double x = k2 * (position[i] - position[j]), y = k2 * (position[natm + i] - position[natm + j]),
-                           z = k2 * (position[2 * natm + i] - position[2 * natm + j]);
-              sx -= x;
-              sy -= y;
-              sz -= z;
-              pull[3 * j] += x;
-              pull[3 * j + 1] += y;
-              pull[3 * j + 2] += z;
-            }
-          }
-        }
-        sum = sum_of_warp(sum);
-        sx = sum_of_warp(sx);
-        sy = sum_of_warp(sy);
-        sz = sum_of_warp(sz);
-        __syncwarp();
-        if (lane == (i & 31)) {  // the lane that owns j = i
-          push[i] += sum;
-          pull[3 * i] += sx;
-          pull[3 * i + 1] += sy;
-          pull[3 * i + 2] += sz;
-        }
-        __syncwarp();
-      }
-      for (int j = lane; j < natm; j += 32) {
-        if (r[j] > 0.0) {
-          const double h = push[j] / r[j];
-          const double x = h * (X - position[j]), y = h * (Y - position[natm + j]), z = h * (Z - position[2 * natm + j]);
-          gx += x;
-          gy += y;
-          gz += z;
-          pull[3 * j] -= x;
-          pull[3 * j + 1] -= y;
-          pull[3 * j + 2] -= z;
-        }
-      }
-    }
-    gx = sum_of_warp(gx);
-    gy = sum_of_warp(gy);
-    gz = sum_of_warp(gz);
-    if (lane < 3) moved[3 * point + lane] = lane == 0 ? gx : lane == 1 ? gy : gz;
-#endif
-    __syncwarp();
   }
 #if REVERSE
   __syncthreads();
-  const double* all = reinterpret_cast<const double*>(atom + ((natm + 1) & ~1));
   for (int i = tid; i < 3 * natm; i += blockDim.x) {
-    double v = 0.0;
-    for (int w = 0; w < warps; w++) v += all[w * 6 * natm + 3 * natm + i];
-    if (v != 0.0) atomicAdd(centers + 3 * atom[i / 3] + i % 3, v);
+    if (pull[i] != 0.0) atomicAdd(centers + i, pull[i]);
   }
 #endif
 }

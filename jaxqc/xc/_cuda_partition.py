@@ -11,17 +11,14 @@ from jaxqc.gpu._launch import architecture
 from jaxqc.xc._cuda_units import shared_limit
 from jaxqc.xc._grid_becke import PARTITIONS, reference_fractions
 
-_POINTS = 128  # a block; see grid_partition.cu
+_BATCH, _NEAR = 16, 16  # see grid_partition.cu
 _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does not take so many atoms
 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
-    padded = _padded(natm)
-    return 24 * natm + 8 * padded + 4 * (natm + natm % 2) + warps * (48 if reverse else 16) * natm
-
-
-def _padded(natm: int) -> int:
-    return max(2, 2 ** int(np.ceil(np.log2(natm))))
+    columns = 3 if reverse else 2
+    of_warp = columns * _BATCH * 32 + 3 * _BATCH + _NEAR // 2 + (3 * natm + 3) // 4
+    return 8 * (warps * of_warp + (3 * natm if reverse else 0))
 
 
 def _warps(natm: int, reverse: bool) -> int:
@@ -33,23 +30,23 @@ def _warps(natm: int, reverse: bool) -> int:
 
 
 def _pairs(coords, radii):
-    """1 / distance (0 for one place) and shift of each pair of atoms, (natm, natm, 2)."""
+    """1 / distance (0 for one place) and shift of each pair of atoms, (natm, natm, 2); 0 and -1 on the diagonal."""
     square = jnp.sum((coords[:, None] - coords[None]) ** 2, axis=-1)
     apart = square > 0
     inverse = jnp.where(apart, 1.0 / jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
     ratio = radii[:, None] / radii[None]
-    return jnp.stack([inverse, jnp.clip(0.25 * (ratio.T - ratio), -0.5, 0.5)], axis=-1)
+    shift = jnp.where(jnp.eye(len(coords), dtype=bool), -1.0, jnp.clip(0.25 * (ratio.T - ratio), -0.5, 0.5))
+    return jnp.stack([inverse, shift], axis=-1)
 
 
 def _call(coords, points, owner, radii, cotangent, partition, shapes, results, zeroed):
     natm, n = coords.shape[0], points.shape[0]
     reverse = len(shapes) == 2
-    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)))
+    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 2 if reverse else 3))
     unit = Unit("grid_partition.cu", ("grid_partition",), defines)
     warps = _warps(natm, reverse)
-    arguments = (*map(operand, range(5)), *results, int32(natm), int32(_padded(natm)), int64(n))
-    shared = _bytes(natm, warps, reverse)
-    step = Step(unit, "grid_partition", 32 * warps, arguments, grid=-(-n // _POINTS), shared=shared)
+    arguments = (*map(operand, range(5)), *results, int32(natm), int64(n))
+    step = Step(unit, "grid_partition", 32 * warps, arguments, shared=_bytes(natm, warps, reverse))
     operands = (coords, points, owner, _pairs(coords, radii), cotangent)
     return call("jaxqc_grid_partition", [step], shapes, *operands, zeroed=zeroed)
 
