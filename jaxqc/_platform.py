@@ -1,6 +1,7 @@
 """Where JAX computes, and how primitives get the kernels of NVIDIA GPUs; imports those only where a GPU computes."""
 
 import importlib
+import os
 
 import jax
 from jax.interpreters import mlir
@@ -15,6 +16,11 @@ def default_platform() -> str:
 def on_gpu() -> bool:
     """Whether JAX computes on an NVIDIA GPU by default."""
     return default_platform() in ("gpu", "cuda")
+
+
+def deterministic() -> bool:
+    """Whether GPU kernels sum in fixed point, so that results do not depend on the order: JAXQC_DETERMINISTIC=1."""
+    return os.environ.get("JAXQC_DETERMINISTIC") == "1"
 
 
 def lower_on_cuda(primitive, module: str, name: str) -> None:

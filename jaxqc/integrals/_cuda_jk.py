@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_pairs
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
-from jaxqc.integrals._shells import ShellList
 from jaxqc.integrals._tables import boys_rows, exp_grid, rys_table
 
 # Blocks that keep the device busy: few bra pairs share their kets among several blocks.
@@ -176,34 +176,33 @@ def blocked(
     return j, k
 
 
-def jk(shells: ShellList, density, *, cart, coulomb, exchange, omega, threshold, symmetric=False, deterministic=False):
-    """J and K, each (n, nao, nao) or None; density (n, nao, nao)."""
-    plan = _cuda_pairs.plan(shells.ls, shells.nprims, cart)
-    operands = (shells.centers, shells.exponents, shells.coefficients)
+def lowered(
+    centers, exponents, coefficients, density, *, layout, cart, coulomb, exchange, omega, threshold, symmetric
+) -> list[jax.Array]:
+    """The primitive `jaxqc_jk`: J and K, each (n, nao, nao), or (0, nao, nao) where not asked for."""
+    operands = (centers, exponents, coefficients)
+    plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
+    build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold)
     even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
-    build = functools.partial(
-        _build, plan, pairs, cart=cart, omega=omega, threshold=threshold, deterministic=deterministic
-    )
-    j, k = build(even, 1.0, coulomb, exchange)
+    j, k = build(even, 1, coulomb, exchange)
     if exchange and not symmetric:
-        k += build(density - even, -1.0, False, True)[1]
+        k += build(density - even, -1, False, True)[1]
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
-    return [x if x is None else jnp.where(finite, x, jnp.nan) for x in (j, k)]
+    return [jnp.where(finite, x, jnp.nan) for x in (j, k)]
 
 
-def _build(plan, pairs, density, sign, coulomb, exchange, *, cart, omega, threshold, deterministic):
+def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold):
     """J and K of densities that are all symmetric (sign 1) or all antisymmetric (-1), two at a time."""
     parts = []
     for begin in range(0, len(density), 2):
         some = density[begin : begin + 2]
-        variant = Variant(cart, coulomb, exchange, len(some), deterministic)
-        bounds = _cuda_pairs.density_bounds(plan.ls, cart, some)
-        j, k = blocked(plan, pairs, some, bounds, variant, omega, threshold)
-        parts.append(
-            [_cuda_pairs.unblock(plan.ls, cart, x, sign) if w else None for x, w in ((j, coulomb), (k, exchange))]
-        )
-    return [jnp.concatenate(x) if x[0] is not None else None for x in zip(*parts, strict=True)]
+        variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic())
+        bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, some)
+        matrices = blocked(plan, pairs, some, bounds, variant, omega, threshold)
+        wanted = zip(matrices, (coulomb, exchange), strict=True)
+        parts.append([_cuda_pairs.unblock(plan.ls, plan.cart, x, sign) if w else some[:0] for x, w in wanted])
+    return [jnp.concatenate(x) for x in zip(*parts, strict=True)]
 
 
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:

@@ -18,7 +18,8 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad
 
-from jaxqc._primitive import install, zero_tangent
+from jaxqc._platform import lower_on_cuda
+from jaxqc._primitive import install, on_host, zero_tangent
 from jaxqc.integrals._contraction import contract
 from jaxqc.integrals._library import handler
 from jaxqc.integrals._shells import ShellList, cartesian_offsets, cartesian_to_spherical, spherical_offsets
@@ -33,8 +34,13 @@ _gradient = Primitive("jaxqc_jk_gradient")
 _GENERAL = 1e-1
 
 
-def jk(shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold) -> list[jax.Array]:
-    """J and K, each (n, nao, nao), or (0, nao, nao) where not asked for; density (n, nao, nao)."""
+def jk(
+    shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold, symmetric=False
+) -> list[jax.Array]:
+    """J and K, each (n, nao, nao), or (0, nao, nao) where not asked for; density (n, nao, nao).
+
+    `symmetric` promises that the densities are symmetric.
+    """
     return _jk.bind(
         shells.centers,
         shells.exponents,
@@ -46,6 +52,7 @@ def jk(shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega,
         exchange=exchange,
         omega=omega,
         threshold=threshold,
+        symmetric=symmetric,
     )
 
 
@@ -114,7 +121,13 @@ def _jk_shapes(density, coulomb, exchange):
     return [(n if wanted else 0, nao, nao) for wanted in (coulomb, exchange)]
 
 
+def _common(parameters):
+    """The parameters that all three primitives have."""
+    return {name: value for name, value in parameters.items() if name != "symmetric"}
+
+
 def _jk_call(*operands, **parameters):
+    parameters = _common(parameters)
     shapes = _jk_shapes(operands[-1], parameters["coulomb"], parameters["exchange"])
     call = jax.ffi.ffi_call(
         handler("jaxqc_jk"), [jax.ShapeDtypeStruct(s, jnp.float64) for s in shapes], vmap_method="sequential"
@@ -130,13 +143,20 @@ def _gradient_call(*operands, **parameters):
 
 
 install(_jk, _jk_call, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
+lower_on_cuda(_jk, "jaxqc.integrals._cuda_jk", "lowered")
 install(
     _move,
     _general_move,
     lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange),
     elsewhere=_general_move,
 )
-install(_gradient, _gradient_call, lambda *o, **_: [o[0].shape])
+
+
+def _gradient_shapes(*operands, **_):
+    return [operands[0].shape]
+
+
+install(_gradient, _gradient_call, _gradient_shapes, elsewhere=on_host(_gradient, _gradient_shapes))
 
 
 def _given(tangents):
@@ -173,8 +193,8 @@ def _jk_jvp(primals, tangents, **parameters):
     if density is not None:
         terms.append(_jk.bind(*primals[:3], density, **parameters))
     if centers is not None:
-        terms.append(_move.bind(*primals, centers, **parameters))
-    terms += _parameter_terms(_general, primals, [None, exponents, coefficients], parameters)
+        terms.append(_move.bind(*primals, centers, **_common(parameters)))
+    terms += _parameter_terms(_general, primals, [None, exponents, coefficients], _common(parameters))
     return values, _added(values, terms)
 
 
@@ -233,7 +253,8 @@ def _jk_transpose(cotangents, centers, exponents, coefficients, density, **param
     aval = density.aval
     ct_j, ct_k = _cotangents(cotangents, aval, parameters["coulomb"], parameters["exchange"])
     shells = (centers, exponents, coefficients)
-    total = _self_adjoint(lambda ct, p: _jk.bind(*shells, ct, **p), ct_j, ct_k, parameters)
+    general = {**parameters, "symmetric": False}
+    total = _self_adjoint(lambda ct, p: _jk.bind(*shells, ct, **p), ct_j, ct_k, general)
     return [None, None, None, ad.Zero(aval) if total is None else total]
 
 

@@ -21,6 +21,7 @@ def jk(
     exchange: bool = True,
     omega: float = 0.0,
     threshold: float = 1e-13,
+    symmetric: bool = False,
 ) -> tuple[jax.Array | None, jax.Array | None]:
     r"""Coulomb and exchange matrices of one density or several, integral-direct.
 
@@ -35,6 +36,7 @@ def jk(
     - `coulomb`, `exchange`: which of the matrices are wanted.
     - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$, negative for $\mathrm{erfc}(|\omega| r)/r$; 1/Bohr.
     - `threshold`: of the screening; Hartree.
+    - `symmetric`: promises that the densities are symmetric, which saves work on GPUs.
 
     **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
 
@@ -72,6 +74,7 @@ def jk(
             exchange=bool(exchange),
             omega=float(w),
             threshold=float(threshold),
+            symmetric=bool(symmetric),
         )
 
     j, k = build(max(omega, 0.0))

@@ -59,12 +59,12 @@ def two_electron(mol, density, threshold, exchange=((1.0, 0.0),)):
 def _coulomb_exchange(mol, density, threshold, exchange) -> tuple[jax.Array, jax.Array | None]:
     scales = dict((omega, coefficient) for coefficient, omega in exchange)
     full = 0.0 in scales
-    coulomb, exact = integrals.jk(mol, density, exchange=full, threshold=threshold)
+    coulomb, exact = integrals.jk(mol, density, exchange=full, threshold=threshold, symmetric=True)
     assert coulomb is not None  # it was asked for
     total = None if exact is None else exact if scales[0.0] == 1.0 else scales[0.0] * exact
     for omega, coefficient in scales.items():
         if omega != 0.0:
-            _, exact = integrals.jk(mol, density, coulomb=False, omega=omega, threshold=threshold)
+            _, exact = integrals.jk(mol, density, coulomb=False, omega=omega, threshold=threshold, symmetric=True)
             assert exact is not None
             total = coefficient * exact if total is None else total + coefficient * exact
     return coulomb, total
