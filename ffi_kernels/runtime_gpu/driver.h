@@ -14,6 +14,7 @@ using Result = int;
 using Device = int;
 using Context = void*;
 using Stream = void*;
+using Event = void*;
 using Library = void*;
 using Kernel = void*;    // CUkernel: valid on every device
 using Function = void*;  // CUfunction: a kernel in one context
@@ -22,6 +23,8 @@ constexpr int kMultiprocessorCount = 16;       // CU_DEVICE_ATTRIBUTE_MULTIPROCE
 constexpr int kMaxSharedOptin = 97;            // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 constexpr int kMaxDynamicShared = 8;           // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kStaticShared = 1;               // CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+constexpr unsigned kNonBlocking = 1;           // CU_STREAM_NON_BLOCKING
+constexpr unsigned kNoTiming = 2;              // CU_EVENT_DISABLE_TIMING
 
 #define JAXQC_DRIVER_FUNCTIONS(X)                                                                                          \
   X(Init, "cuInit", (unsigned))                                                                                            \
@@ -39,6 +42,10 @@ constexpr int kStaticShared = 1;               // CU_FUNC_ATTRIBUTE_SHARED_SIZE_
   X(KernelGetAttribute, "cuKernelGetAttribute", (int*, int, Kernel, Device))                                               \
   X(KernelSetAttribute, "cuKernelSetAttribute", (int, int, Kernel, Device))                                                \
   X(Occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor", (int*, Function, int, size_t))                               \
+  X(StreamCreate, "cuStreamCreate", (Stream*, unsigned))                                                                   \
+  X(StreamWaitEvent, "cuStreamWaitEvent", (Stream, Event, unsigned))                                                       \
+  X(EventCreate, "cuEventCreate", (Event*, unsigned))                                                                      \
+  X(EventRecord, "cuEventRecord", (Event, Stream))                                                                         \
   X(MemsetD8Async, "cuMemsetD8Async", (unsigned long long, unsigned char, size_t, Stream))                                 \
   X(LaunchKernel, "cuLaunchKernel",                                                                                        \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))

@@ -109,8 +109,66 @@ const std::vector<Entry*>& lookup(std::string_view kernels) {
   return *(r.lists[text] = std::move(list));
 }
 
+// Side streams on which launches run beside each other: their tails overlap. Each host thread has its own, so that a stream that is
+// being recorded into a command buffer is never touched by another thread.
+constexpr int kSideStreams = 3;
+
+class Lanes {
+ public:
+  Lanes(int32_t ordinal, Stream main) : side_(sides()[ordinal]), main_(main) {}
+
+  // The stream of the next launch: the main one after all that came before, or, if it may run beside its neighbours, one of several.
+  Stream next(bool concurrent) {
+    if (!concurrent) {
+      join();
+      return main_;
+    }
+    if (!forked_) fork();
+    turn_ = (turn_ + 1) % (kSideStreams + 1);
+    return turn_ == 0 ? main_ : side_.stream[turn_ - 1];
+  }
+
+  void join() {
+    if (!forked_) return;
+    forked_ = false;
+    for (int i = 0; i < kSideStreams; ++i) {
+      check(driver().EventRecord(side_.joined[i], side_.stream[i]), "cuEventRecord");
+      check(driver().StreamWaitEvent(main_, side_.joined[i], 0), "cuStreamWaitEvent");
+    }
+  }
+
+ private:
+  struct Side {
+    Stream stream[kSideStreams] = {};
+    Event forked = nullptr, joined[kSideStreams] = {};
+  };
+  static std::unordered_map<int32_t, Side>& sides() {
+    thread_local std::unordered_map<int32_t, Side> instance;  // never destroyed by us: the driver may be gone by then
+    return instance;
+  }
+
+  void fork() {
+    const Driver& d = driver();
+    if (!side_.forked) {
+      for (int i = 0; i < kSideStreams; ++i) {
+        check(d.StreamCreate(&side_.stream[i], kNonBlocking), "cuStreamCreate");
+        check(d.EventCreate(&side_.joined[i], kNoTiming), "cuEventCreate");
+      }
+      check(d.EventCreate(&side_.forked, kNoTiming), "cuEventCreate");
+    }
+    check(d.EventRecord(side_.forked, main_), "cuEventRecord");
+    for (Stream stream : side_.stream) check(d.StreamWaitEvent(stream, side_.forked, 0), "cuStreamWaitEvent");
+    forked_ = true;
+  }
+
+  Side& side_;
+  Stream main_;
+  bool forked_ = false;
+  int turn_ = -1;
+};
+
 // The attribute `steps` lists, for each launch: grid x (0: as many blocks as the device holds at once), grid y, block x, bytes
-// of shared memory, number of arguments, and a pair (kind, value) for each argument. The value of an operand or result is its
+// of shared memory, whether it may run beside its neighbours that may so, too, number of arguments, and a pair (kind, value) for each argument. The value of an operand or result is its
 // index + 256 times an offset in bytes.
 enum Kind : int64_t { kOperand = 0, kResult = 1, kInt64 = 2, kInt32 = 3, kDouble = 4 };
 constexpr int kMaxArguments = 40;
@@ -137,14 +195,16 @@ ffi::Error launch(Stream stream, int32_t ordinal, ffi::RemainingArgs operands, f
       check(d.MemsetD8Async(reinterpret_cast<unsigned long long>(buffer.untyped_data()), 0, buffer.size_bytes(), stream),
             "clearing a result of " + std::string(kernels));
     }
+    Lanes lanes(ordinal, stream);
     const int64_t* at = steps.begin();
     for (Entry* entry : list) {
-      if (steps.end() - at < 5 || at[4] > kMaxArguments || steps.end() - at < 5 + 2 * at[4]) {
+      if (steps.end() - at < 6 || at[5] > kMaxArguments || steps.end() - at < 6 + 2 * at[5]) {
         throw std::runtime_error("the description of the launches of " + std::string(kernels) + " is malformed");
       }
-      const int64_t grid_y = at[1], block = at[2], shared = at[3], count = at[4];
+      const int64_t grid_y = at[1], block = at[2], shared = at[3], count = at[5];
+      const bool concurrent = at[4] != 0;
       int64_t grid = at[0];
-      at += 5;
+      at += 6;
       int64_t values[kMaxArguments];
       void* pointers[kMaxArguments];
       for (int64_t i = 0; i < count; ++i, at += 2) {
@@ -171,12 +231,14 @@ ffi::Error launch(Stream stream, int32_t ordinal, ffi::RemainingArgs operands, f
         grid = int64_t{resident} * entry->multiprocessors[ordinal];
       }
       if (Result status = d.LaunchKernel(function, static_cast<unsigned>(grid), static_cast<unsigned>(grid_y), 1,
-                                         static_cast<unsigned>(block), 1, 1, static_cast<unsigned>(shared), stream, pointers, nullptr)) {
+                                         static_cast<unsigned>(block), 1, 1, static_cast<unsigned>(shared), lanes.next(concurrent), pointers,
+                                         nullptr)) {
         throw std::runtime_error("launching the kernel " + entry->name + " (grid " + std::to_string(grid) + " x " +
                                  std::to_string(grid_y) + ", block " + std::to_string(block) + ", shared memory " +
                                  std::to_string(shared) + " bytes) failed: " + describe(status));
       }
     }
+    lanes.join();
     return ffi::Error::Success();
   } catch (const std::exception& e) {
     return ffi::Error(ffi::ErrorCode::kInternal, std::string("jaxqc: ") + e.what());

@@ -16,6 +16,7 @@ import numpy as np
 
 import jaxqc
 from jaxqc.gpu._compile import Unit, build, key_of
+from jaxqc.gpu._nvrtc import nvrtc
 
 LIBRARY_NAME = "libjaxqc_gpu.so"
 _MESSAGE = 2048
@@ -54,7 +55,10 @@ def float64(value: float) -> Argument:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: `grid` blocks (0: as many as the device holds at once) of `block` threads; `shared` is in bytes."""
+    """One launch: `grid` blocks (0: as many as the device holds at once) of `block` threads; `shared` is in bytes.
+
+    Neighbours that are `concurrent` may run at the same time.
+    """
 
     unit: Unit
     kernel: str
@@ -63,6 +67,7 @@ class Step:
     grid: int = 0
     grid_y: int = 1
     shared: int = 0
+    concurrent: bool = False
 
 
 @functools.cache
@@ -87,6 +92,16 @@ def _library() -> ctypes.CDLL:
         f"The library {LIBRARY_NAME} of jaxqc was not found in {', '.join(str(path.parent) for path in paths)}. "
         "Install jaxqc with pip, which builds it, or set the environment variable JAXQC_GPU_LIBRARY to its path."
     )
+
+
+def check_ready() -> None:
+    """Checks that kernels can be compiled and launched.
+
+    **Raises:** `ImportError` where the compiler or the library of launches is missing, `RuntimeError` where there is no
+    GPU or no driver; each says what to do.
+    """
+    nvrtc()
+    architecture()
 
 
 def _register(target: str) -> None:
@@ -159,7 +174,7 @@ def call(
     arch = architecture()
     flat: list[int] = []
     for step in steps:
-        flat += [step.grid, step.grid_y, step.block, step.shared, len(step.arguments)]
+        flat += [step.grid, step.grid_y, step.block, step.shared, int(step.concurrent), len(step.arguments)]
         flat += [number for argument in step.arguments for number in argument]
     kernels = ";".join(f"{key_of(step.unit, arch)}/{step.kernel}" for step in steps)
     run: Any = jax.ffi.ffi_call(target, tuple(results), vmap_method="sequential")

@@ -123,7 +123,7 @@ def _class_step(
     if not kernel.registers:
         arguments += (result(2, offset), int32(first_k), int32(count_k))
     name = "eri_register" if kernel.registers else "eri_lanes"
-    return Step(kernel.unit, name, kernel.block, arguments, grid=bras, grid_y=shares, shared=kernel.shared)
+    return Step(kernel.unit, name, kernel.block, arguments, bras, shares, kernel.shared, concurrent=True)
 
 
 def blocked(
