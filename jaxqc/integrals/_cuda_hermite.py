@@ -1,0 +1,249 @@
+r"""Coulomb matrices on an NVIDIA GPU from densities in Hermite Gaussians.
+
+A product of two primitives is a combination of Hermite Gaussians about one centre. The density is carried to them once,
+$H_{tuv} = \sum_{cd} D_{cd} E^{cd}_{tuv}$; then $J_{tuv} = \sum (-1)^{t'+u'+v'} R_{t+t',u+u',v+v'} H_{t'u'v'}$ over all
+pairs of primitive pairs, whatever functions they belong to; and $J_{ab} = \sum_{tuv} E^{ab}_{tuv} J_{tuv}$ at the end.
+McMurchie and Davidson, doi:10.1016/0021-9991(78)90092-X; Ahmadi and Almlof, doi:10.1016/0009-2614(95)01109-4.
+
+Primitives that several contracted shells share count once. Each sum has one owner: results do not vary between runs.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.gpu import Step, call, float64, int32, int64, operand, result
+from jaxqc.integrals import _cuda_hermite_units as units
+from jaxqc.integrals._shells import cartesian_offsets, offsets, spherical_offsets
+
+_TILE = 64  # kets that share one rest of norms
+_SETS = 2  # densities that one kernel takes
+_BLOCK, _GRID = 128, 1 << 16
+# What the neglected part of one J_tuv may be at most, in units of the threshold. This bound is the sum of all
+# neglected magnitudes without regard to distance or sign: true errors are far below.
+_NEGLECT = 1000.0
+# Single precision serves where all that is left is below so many times what is neglected: its relative error is less
+# than the inverse.
+_SINGLE = 1e6
+
+
+@dataclass(frozen=True)
+class Class:
+    """Pairs of primitives of angular momenta la >= lb: their place among those of the same order la + lb."""
+
+    la: int
+    lb: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known without numbers: primitives and shells sorted by angular momentum, and classes of pairs."""
+
+    cart: bool
+    nao: int
+    primitives: np.ndarray  # places in the arrays of the shells
+    owners: np.ndarray  # shell of each primitive
+    functions: np.ndarray  # first function of each primitive's shell
+    begin: np.ndarray  # first primitive of each angular momentum, and their number
+    shells: np.ndarray  # (nshell, 3): first primitive, number of primitives, first function
+    shell_begin: np.ndarray
+    classes: tuple[Class, ...]
+    sizes: dict[int, int]  # number of pairs of each order
+
+
+@functools.lru_cache(maxsize=64)
+def plan(ls: tuple[int, ...], nprims: tuple[int, ...], cart: bool) -> Plan:
+    """The plan of the shells `ls` with `nprims` primitives each."""
+    first = (cartesian_offsets(ls) if cart else spherical_offsets(ls)).astype(np.int32)
+    begin_of = offsets(nprims)
+    order = np.argsort(np.asarray(ls), kind="stable")
+    counts = np.asarray(nprims)[order]
+    owners = np.repeat(order, counts)
+    starts = offsets(tuple(counts))[:-1]
+    primitives = np.arange(len(owners)) - np.repeat(starts, counts) + begin_of[owners]
+    top = max(ls)
+    shell_begin = np.searchsorted(np.asarray(ls)[order], np.arange(top + 2))
+    begin = np.searchsorted(np.asarray(ls)[owners], np.arange(top + 2)).astype(np.int32)
+    classes, sizes = [], {}
+    for la in range(top + 1):
+        for lb in range(la + 1):
+            na, nb = (int(begin[l + 1] - begin[l]) for l in (la, lb))
+            count = na * (na + 1) // 2 if la == lb else na * nb
+            if count:
+                classes.append(Class(la, lb, sizes.get(la + lb, 0), count))
+                sizes[la + lb] = sizes.get(la + lb, 0) + count
+    shells = np.stack([starts, counts, first[order]], axis=1).astype(np.int32)
+    functions = first[owners].astype(np.int32)
+    sizes = dict(sorted(sizes.items()))
+    return Plan(
+        cart, int(first[-1]), primitives, owners, functions, begin, shells, shell_begin, tuple(classes), sizes
+    )
+
+
+class Pairs(NamedTuple):
+    """Primitives in the order of the plan, which of them are equal, and all pairs of them by order."""
+
+    centers: jax.Array
+    exponents: jax.Array
+    coefficients: jax.Array
+    first: jax.Array  # the first primitive that is equal
+    next: jax.Array  # the next one, or -1
+    bounds: dict[int, jax.Array]  # Coulomb norms; 0 for pairs that do not count
+    places: dict[int, jax.Array]  # exponent and centre
+    order: dict[int, jax.Array]  # pairs in the order in which they are summed for
+
+
+def _shape(shape, dtype=jnp.float64):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _grid(count: int) -> int:
+    return min(-(-count // _BLOCK), _GRID)
+
+
+def _members(p: Plan, c: Class):
+    """Arguments of kernels that say where the primitives of a class are."""
+    return [int32(p.begin[c.la]), int32(p.begin[c.lb]), int32(p.begin[c.lb + 1] - p.begin[c.lb])]
+
+
+def prepare(p: Plan, centers: jax.Array, exponents: jax.Array, coefficients: jax.Array) -> Pairs:
+    """Pairs of primitives, sorted, for any number of densities.
+
+    **Arguments:** those of a `ShellList`: shapes `(nshell, 3)`, `(nprim,)`, `(nprim,)`.
+    """
+    primitives = (
+        centers[jnp.asarray(p.owners)],
+        exponents[jnp.asarray(p.primitives)],
+        coefficients[jnp.asarray(p.primitives)],
+    )
+    number = len(p.primitives)
+    arguments = [operand(0), operand(1), operand(2), operand(3), int32(number), result(0), result(1), result(2)]
+    steps = [Step(units.UNIQUE, "hermite_unique", _BLOCK, tuple(arguments), grid=_grid(number))]
+    results = [_shape((number,), jnp.int32), _shape((number,), jnp.int32), _shape((number,))]
+    for size in p.sizes.values():
+        results += [_shape((size,), jnp.float32), _shape((size, 4)), _shape((size,), jnp.uint32)]
+    for c in p.classes:
+        at = 3 + 3 * list(p.sizes).index(c.la + c.lb)
+        arguments = [operand(0), operand(1), result(0), result(2), *_members(p, c), int64(c.count)]
+        arguments += [result(at, 4 * c.offset), result(at + 1, 32 * c.offset), result(at + 2, 4 * c.offset)]
+        unit = units.pair_unit(c.la, c.lb, p.cart)
+        steps.append(Step(unit, "hermite_bounds", _BLOCK, tuple(arguments), grid=_grid(c.count)))
+    out = call("jaxqc_hermite_bounds", steps, results, *primitives, jnp.asarray(p.begin))
+    bounds, places, keys = ({l: out[3 + 3 * k + n] for k, l in enumerate(p.sizes)} for n in range(3))
+    return Pairs(*primitives, out[0], out[1], bounds, places, {l: _sorted(key) for l, key in keys.items()})
+
+
+def _sorted(keys: jax.Array) -> jax.Array:
+    index = jnp.arange(keys.shape[0], dtype=jnp.int32)
+    return jax.lax.sort((keys, index), num_keys=1)[1]
+
+
+def _kets(p: Plan, pairs: Pairs, density: jax.Array):
+    """Rows of kets by falling norm, and for each tile of them the sum of its norms and all that follow, by order."""
+    sets, results, steps = density.shape[0], [], []
+    for l, size in p.sizes.items():
+        width = units.row_width(l, sets)
+        results += [_shape((size, width)), _shape((size,), jnp.float32), _shape((size,), jnp.uint32)]
+    operands = [*pairs[:3], pairs.next, jnp.asarray(p.functions), density, *pairs.bounds.values()]
+    for c in p.classes:
+        k, width = list(p.sizes).index(c.la + c.lb), units.row_width(c.la + c.lb, sets)
+        arguments = [*map(operand, range(5)), *_members(p, c), int64(c.count), operand(6 + k, 4 * c.offset)]
+        arguments += [operand(5), int32(p.nao), int32(sets), int32(width), result(3 * k, 8 * width * c.offset)]
+        arguments += [result(3 * k + 1, 4 * c.offset), result(3 * k + 2, 4 * c.offset)]
+        unit = units.pair_unit(c.la, c.lb, p.cart)
+        steps.append(Step(unit, "hermite_density", _BLOCK, tuple(arguments), grid=_grid(c.count)))
+    out = call("jaxqc_hermite_density", steps, results, *operands)
+    rows, rows32, tails = {}, {}, {}
+    for k, (l, size) in enumerate(p.sizes.items()):
+        order = _sorted(out[3 * k + 2])
+        rows[l] = out[3 * k][order]
+        rows32[l] = _narrow(rows[l], l, sets)
+        norms = jnp.pad(out[3 * k + 1][order].astype(jnp.float64), (0, -size % _TILE))
+        tails[l] = jnp.cumsum(jnp.sum(norms.reshape(-1, _TILE), axis=1)[::-1])[::-1]
+    return rows, rows32, tails
+
+
+def _narrow(rows: jax.Array, l: int, sets: int) -> jax.Array:
+    """Rows in single precision, with places as multiples of 2^-10 and the rest."""
+    places = rows[:, 1:4]
+    high = jnp.floor(places * 1024.0) / 1024.0
+    numbers = jnp.concatenate([rows[:, :1], high, places - high, rows[:, 4 : 4 + sets * units.hermite_size(l)]], axis=1)
+    padding = units.row_width(l, sets, True) - numbers.shape[1]
+    return jnp.pad(numbers.astype(jnp.float32), ((0, 0), (0, padding)))
+
+
+def _sums(p: Plan, pairs: Pairs, kets, sets: int, omega: float, threshold: float, single: float) -> dict[int, jax.Array]:
+    """J_tuv of every pair, by order."""
+    orders, steps, results = list(p.sizes), [], []
+    operands = [jnp.asarray(units.boys_tables(2 * orders[-1], single)) for single in (False, True)]
+    at = {}
+    for l in orders:
+        at[l] = len(operands)
+        operands += [pairs.order[l], pairs.bounds[l], pairs.places[l], *(x[l] for x in kets)]
+    scale, cut = (1.0 / omega**2 if omega else 0.0), _NEGLECT * threshold / len(orders)
+    for k, l in enumerate(orders):
+        results.append(_shape((p.sizes[l], sets * units.hermite_size(l))))
+        for sweep in units.sweeps(l, tuple(orders), sets):
+            arguments = [operand(at[l]), operand(at[l] + 1), operand(at[l] + 2), int32(p.sizes[l])]
+            arguments += [float64(scale), float64(single * cut), float64(cut), operand(0), operand(1)]
+            for ket in range(units.KETS):
+                if ket < len(sweep.kets):
+                    m = sweep.kets[ket]
+                    arguments += [operand(at[m] + 3), operand(at[m] + 4), operand(at[m] + 5), int32(p.sizes[m])]
+                else:
+                    arguments += [int64(0), int64(0), int64(0), int32(0)]
+            arguments.append(result(k))
+            grid = -(-p.sizes[l] // 32)
+            steps.append(Step(sweep.unit, "hermite_coulomb", 32 * units.WARPS, tuple(arguments), grid=grid))
+    out = call("jaxqc_hermite_coulomb", steps, results, *operands, zeroed=range(len(orders)))
+    return dict(zip(orders, out, strict=True))
+
+
+def _matrix(p: Plan, pairs: Pairs, sums: dict[int, jax.Array], sets: int) -> jax.Array:
+    operands, steps = [*pairs[:3], pairs.first, jnp.asarray(p.shells)], []
+    operands += [x for l in p.sizes for x in (pairs.bounds[l], sums[l])]
+    for c in p.classes:
+        l, k = c.la + c.lb, 5 + 2 * list(p.sizes).index(c.la + c.lb)
+        na, nb = (int(p.shell_begin[l + 1] - p.shell_begin[l]) for l in (c.la, c.lb))
+        number = na * (na + 1) // 2 if c.la == c.lb else na * nb
+        arguments = [*map(operand, range(5)), int32(p.shell_begin[c.la]), int32(p.shell_begin[c.lb]), int32(nb)]
+        arguments += [int32(number), *_members(p, c), operand(k, 4 * c.offset)]
+        arguments += [operand(k + 1, 8 * sets * units.hermite_size(l) * c.offset)]
+        arguments += [int32(p.nao), int32(sets), result(0)]
+        unit = units.pair_unit(c.la, c.lb, p.cart)
+        steps.append(Step(unit, "hermite_matrix", _BLOCK, tuple(arguments), grid=_grid(number)))
+    return call("jaxqc_hermite_matrix", steps, [_shape((sets, p.nao, p.nao))], *operands)[0]
+
+
+def coulomb(
+    p: Plan,
+    pairs: Pairs,
+    density: jax.Array,
+    *,
+    omega: float = 0.0,
+    threshold: float = 1e-13,
+    single: float = _SINGLE,
+) -> jax.Array:
+    r"""$J_{ij} = \sum_{kl} (ij|kl) D_{kl}$.
+
+    **Arguments:**
+
+    - `p`, `pairs`: of `plan` and `prepare`.
+    - `density`: shape `(n, nao, nao)`, symmetric.
+    - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$.
+    - `threshold`: what is neglected of one sum over charges is at most 100 times as much.
+
+    **Returns:** shape `(n, nao, nao)`.
+    """
+    out = []
+    for start in range(0, density.shape[0], _SETS):
+        part = density[start : start + _SETS]
+        sums = _sums(p, pairs, _kets(p, pairs, part), part.shape[0], omega, threshold, single)
+        out.append(_matrix(p, pairs, sums, part.shape[0]))
+    return jnp.concatenate(out) if out else density
