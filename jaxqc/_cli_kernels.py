@@ -1,31 +1,69 @@
-"""`jaxqc kernels`: the compiled integral kernels."""
+"""`jaxqc kernels`: the compiled kernels for CPUs and GPUs; and in a few words, which of them run."""
 
 import ctypes
 import json
 import os
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from jaxqc import _config as _config  # before anything of JAX is used
 from jaxqc.cli import CONVERGED, UsageError
 
+if TYPE_CHECKING:
+    from jaxqc.gpu import Unit
+
 _LETTERS = "spdfghi"
+_VARIABLES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
 _NAMES = {"baseline": "x86-64-v2 (SSE)", "avx2": "AVX2", "avx512": "AVX-512"}
 
 
 def run(options) -> int:
     """Runs the command and returns the exit status."""
-    if options.action != "list":
-        raise UsageError(
-            f"There is nothing to {options.action}: the CPU kernels come compiled with jaxqc, and kernels for GPUs are "
-            "not available yet."
-        )
     from rich.console import Console
 
+    console = Console()
     try:
-        print_list(Console())
-    except (ImportError, ValueError) as error:
+        if options.action == "list":
+            print_list(console)
+            print_cubins(console)
+        elif options.action == "build":
+            build(options, console)
+        else:
+            clear(console)
+    except (ImportError, ValueError, TypeError, RuntimeError) as error:
         raise UsageError(str(error)) from error
     return CONVERGED
+
+
+def describe_device() -> str:
+    """Says in a few words what computes here.
+
+    **Raises:** `ValueError` where JAX cannot use what the environment asks for; `ImportError` where there is a GPU but
+    not what compiles or starts its kernels.
+    """
+    from jaxqc._platform import default_platform, on_gpu
+
+    try:
+        platform = default_platform()
+    except Exception as error:  # also an AssertionError, where a plugin is missing
+        asked = " and ".join(f"{n}={os.environ[n]!r}" for n in _VARIABLES if os.environ.get(n)) or "the default"
+        raise ValueError(
+            f"JAX cannot compute with {asked}: {str(error).rstrip('.') or 'there is no such device'}. For an NVIDIA "
+            "GPU install jax[cuda13]; for the CPU set JAX_PLATFORMS=cpu."
+        ) from error
+    if platform == "cpu":
+        return describe_kernels()
+    if not on_gpu():
+        raise ValueError(
+            f"JAX computes on {platform!r} here, but jaxqc computes on the CPU and on NVIDIA GPUs only. Set the "
+            "environment variable JAX_PLATFORMS=cpu."
+        )
+    import jax
+
+    from jaxqc.gpu import check_ready
+
+    check_ready()
+    return f"CUDA kernels, {jax.local_devices()[0].device_kind}"
 
 
 def describe_kernels() -> str:
@@ -93,3 +131,77 @@ def _straight_line(lmax, size):
 
 def _pair(angular):
     return "".join(_LETTERS[l] for l in angular)
+
+
+def print_cubins(console) -> None:
+    """Prints the kernels for GPUs that are kept on disk."""
+    from jaxqc.gpu import _cache
+
+    entries = _cache.entries()
+    console.print(f"\nGPU kernels in {_cache.folder()}: {len(entries)} units", highlight=False, soft_wrap=True)
+    for name, size in entries:
+        console.print(f"{size / 1024:8.0f} kB  {name}", highlight=False, markup=False, soft_wrap=True)
+
+
+def clear(console) -> None:
+    """Removes the kernels for GPUs that are kept on disk."""
+    from jaxqc.gpu import _cache
+
+    console.print(f"Removed {_cache.clear()} compiled units from {_cache.folder()}.", highlight=False, soft_wrap=True)
+
+
+def build(options, console) -> None:
+    """Compiles all kernels for GPUs that a basis set needs, on a machine with or without a GPU."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from jaxqc import gpu
+
+    if not options.basis:
+        raise ValueError("Argument --basis is missing: the basis set whose kernels are to be built.")
+    momenta = _momenta(options.basis, options.elements)
+    arch = options.arch or _arch_here()
+    gpu.nvrtc()
+    units = units_of_basis(momenta, options.cart, arch)
+    columns = (TextColumn("sm_{task.fields[arch]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(units), arch=arch)
+        gpu.build(units, arch, lambda _: progress.advance(task))
+    letters = "".join(_LETTERS[l] for l in momenta)
+    console.print(f"{len(units)} units for {letters} functions on sm_{arch}", highlight=False)
+
+
+def _momenta(basis, elements) -> tuple[int, ...]:
+    """The angular momenta that a basis set has for some elements."""
+    from jaxqc.basis import resolve_basis
+    from jaxqc.elements import parse_label
+
+    labels = [parse_label(symbol.strip()) for symbol in elements.split(",") if symbol.strip()]
+    if not labels:
+        raise ValueError("Argument --elements names no element; give some, such as H,C,N,O.")
+    _, blocks = resolve_basis(basis, labels)
+    return tuple(sorted({block.l for of_atom in blocks.values() for block in of_atom}))
+
+
+def _arch_here() -> int:
+    from jaxqc._platform import default_platform, on_gpu
+
+    if not on_gpu():
+        raise ValueError(
+            f"Argument --arch is missing, and JAX computes on {default_platform()!r} here, so there is no GPU to build "
+            "for. Name one, such as --arch sm_90 for an H100 or H200."
+        )
+    from jaxqc.gpu._launch import architecture
+
+    return architecture()
+
+
+def units_of_basis(momenta: tuple[int, ...], cart: bool, arch: int) -> "list[Unit]":
+    """All that calculations in a basis with these angular momenta compile on a GPU: integrals, functionals, grids."""
+    from jaxqc.integrals import _cuda_jk, _cuda_one_electron, _cuda_pairs
+    from jaxqc.xc import _cuda_partition, _cuda_units
+    from jaxqc.xc._grid_becke import PARTITIONS
+
+    units = [_cuda_one_electron.UNIT, _cuda_pairs.UNIT, *_cuda_jk.units_for(momenta, cart, arch)]
+    units += _cuda_units.units_for(max(momenta), cart, arch)
+    units += [_cuda_partition.unit_of(p, reverse) for p in PARTITIONS for reverse in (False, True)]
+    return list(dict.fromkeys(units))

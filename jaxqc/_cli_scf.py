@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from jaxqc import _config as _config  # before anything of JAX is used
-from jaxqc._cli_kernels import describe_kernels
+from jaxqc._cli_kernels import describe_device
 from jaxqc.cli import CONVERGED, NOT_CONVERGED, UsageError, other_platform
 
 _INPUT_ERRORS = (TypeError, ValueError, OSError, NotImplementedError, ImportError)
@@ -32,6 +32,7 @@ def _prepare(options):
 
     if problem := other_platform():
         raise ValueError(problem)
+    kernels = describe_device()
     mol = Molecule(
         _read(options.file),
         basis=options.basis,
@@ -42,7 +43,7 @@ def _prepare(options):
     )
     settings = _settings(options)
     check_options(mol, options.xc, settings, report=True)
-    return mol, settings, describe_kernels()
+    return mol, settings, kernels
 
 
 def _read(file):

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 CONVERGED, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 OUTPUT_LOST = 1
@@ -101,10 +102,27 @@ def _grid(text):
 def _add_kernels(commands):
     kernels = commands.add_parser(
         "kernels",
-        help="the compiled integral kernels",
-        description="The compiled integral kernels: which classes there are, and the instruction set in use.",
+        help="the compiled kernels for CPUs and GPUs",
+        description="Compiled kernels. `list`: those of the CPU, and those for GPUs that are kept on disk. `build`: "
+        "compiles what a basis set needs on a GPU, also where there is none. `clear`: removes those for GPUs.",
+        epilog="Example: jaxqc kernels build --arch sm_90 --basis cc-pvtz",
     )
     kernels.add_argument("action", choices=("list", "build", "clear"), help="list them; build or clear those for GPUs")
+    build = kernels.add_argument_group("build")
+    build.add_argument("--arch", type=_arch, metavar="A", help="GPU to compile for, such as sm_90 (default: that here)")
+    build.add_argument("--basis", metavar="B", help="basis set: a name such as def2-svp, or a file")
+    build.add_argument(
+        "--elements", metavar="E", default="H,C,N,O,F,P,S,Cl", help="elements (default H,C,N,O,F,P,S,Cl)"
+    )
+    build.add_argument("--cart", action="store_true", help="Cartesian instead of spherical basis functions")
+
+
+def _arch(text):
+    """The number in the name of an architecture."""
+    digits = text.removeprefix("sm_")
+    if not (digits.isascii() and digits.isdigit() and 60 <= int(digits) < 1000):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an architecture such as sm_90")
+    return int(digits)
 
 
 def _add_nnqs(commands):
@@ -169,24 +187,40 @@ def _output_lost(reason):
     return OUTPUT_LOST
 
 
-def other_platform() -> str | None:
-    """Returns a sentence if the environment tells JAX to use processors other than the CPU, and only these."""
+_PLATFORMS = ("cpu", "cuda", "gpu")
+
+
+def _asked_platforms():
+    """What the environment tells JAX to use: the name of the variable, its value, and the platforms in it."""
     for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME"):
         asked = os.environ.get(name, "")
-        if asked and "cpu" not in asked.lower().replace(" ", "").split(","):
+        if asked:
+            yield name, asked, asked.lower().replace(" ", "").split(",")
+
+
+def other_platform() -> str | None:
+    """Returns a sentence if the environment tells JAX to use only processors for which jaxqc has no kernels."""
+    for name, asked, platforms in _asked_platforms():
+        if not set(_PLATFORMS).intersection(platforms):
             return (
-                f"The environment variable {name} is {asked!r}, but jaxqc computes on the CPU only so far; unset it, "
-                "or set it to 'cpu'."
+                f"The environment variable {name} is {asked!r}, but jaxqc computes on the CPU and on NVIDIA GPUs only; "
+                "unset it, or set it to 'cpu' or 'cuda'."
             )
     return None
+
+
+def _has_cuda() -> bool:
+    """Whether JAX is installed with its plugin for NVIDIA GPUs."""
+    return any(find_spec(f"jax_cuda{version}_plugin") is not None for version in (12, 13))
 
 
 def _run(options):
     if options.command == "kernels":
         from jaxqc._cli_kernels import run
     else:
-        if "jax" not in sys.modules and other_platform() is None:
-            os.environ["JAX_PLATFORMS"] = "cpu"  # also where there is a GPU, which JAX would choose
+        elsewhere = any("cpu" not in platforms for *_, platforms in _asked_platforms())
+        if "jax" not in sys.modules and not elsewhere and not _has_cuda():
+            os.environ["JAX_PLATFORMS"] = "cpu"  # JAX need not look for other processors
         if options.command == "nnqs":
             from jaxqc._cli_nnqs import run
         else:

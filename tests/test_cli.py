@@ -211,18 +211,6 @@ def test_malformed_geometries_are_status_2(text, capsys, tmp_path):
     assert data["error"]["error_message"] in message
 
 
-@pytest.mark.parametrize("arguments", [["kernels", "build"], ["kernels", "clear"]])
-def test_what_is_not_available_says_so(arguments, capsys):
-    assert cli.main(arguments) == 2
-    assert "not available yet" in capsys.readouterr().err
-
-
-def test_kernels_list_names_the_instruction_set(capsys):
-    assert cli.main(["kernels", "list"]) == 0
-    out = capsys.readouterr().out
-    assert "instruction set" in out or "kernels" in out
-
-
 def shell(*arguments, **environment):
     command = [sys.executable, "-m", "jaxqc", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
@@ -285,10 +273,10 @@ def one_sentence(done, status, *words):
 
 @pytest.mark.parametrize("name", ["JAX_PLATFORMS", "JAX_PLATFORM_NAME"])
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_other_processors_than_the_cpu_are_refused(name, platform, tmp_path):
+def test_processors_that_are_not_there_are_refused(name, platform, tmp_path):
     out = tmp_path / "out.json"
     done = shell("scf", WATER, "--basis", "sto-3g", "--json", str(out), **{name: platform})
-    one_sentence(done, 2, name, platform, "CPU")
+    one_sentence(done, 2, name, platform, "CPU", "GPU")
     assert done.stdout == "" and json.loads(out.read_text())["error"]["error_type"] == "input_error"
 
 

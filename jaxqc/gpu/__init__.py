@@ -13,6 +13,9 @@ from jaxqc.gpu._launch import (
     call as call,
 )
 from jaxqc.gpu._launch import (
+    check_ready as check_ready,
+)
+from jaxqc.gpu._launch import (
     float64 as float64,
 )
 from jaxqc.gpu._launch import (

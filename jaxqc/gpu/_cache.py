@@ -6,7 +6,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-_MAGIC = b"jaxqc cubin 1\n"
+_MAGIC = b"jaxqc cubin 2\n"
 _warned: set[str] = set()
 
 
@@ -21,22 +21,36 @@ def _path(key: str) -> Path:
     return folder() / f"{key}.cubin"
 
 
-def read(key: str) -> tuple[bytes, str] | None:
-    """The cubin and the compiler's log of a key; None where there is none, or none that is whole."""
+def _unpack(path: Path) -> tuple[str, str, bytes] | None:
+    """The name of the unit, the compiler's log and the cubin; None where there is no file, or none that is whole."""
     try:
-        data = _path(key).read_bytes()
+        data = path.read_bytes()
     except OSError:
         return None
     head, digest, payload = data[: len(_MAGIC)], data[len(_MAGIC) : len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
     if head != _MAGIC or hashlib.sha256(payload).digest() != digest:
-        return None  # cut off or damaged: built again and replaced
+        return None  # cut off, damaged, or of another version: built again and replaced
     size = int.from_bytes(payload[:8], "little")
-    return payload[8 + size :], payload[8 : 8 + size].decode()
+    name, _, log = payload[8 : 8 + size].decode().partition("\n")
+    return name, log, payload[8 + size :]
 
 
-def write(key: str, cubin: bytes, log: str) -> None:
-    """Keeps a cubin. A folder that cannot be written to costs a warning, once."""
-    text = log.encode()
+def read(key: str) -> tuple[bytes, str] | None:
+    """The cubin and the compiler's log of a key; None where there is none, or none that is whole."""
+    found = _unpack(_path(key))
+    return None if found is None else (found[2], found[1])
+
+
+def entries() -> list[tuple[str, int]]:
+    """The names of the units that are kept, sorted, with the bytes that each takes."""
+    paths = folder().glob("*.cubin") if folder().is_dir() else ()
+    found = ((_unpack(path), path.stat().st_size) for path in paths)
+    return sorted((unit[0], size) for unit, size in found if unit is not None)
+
+
+def write(key: str, name: str, cubin: bytes, log: str) -> None:
+    """Keeps the cubin of the unit `name`. A folder that cannot be written to costs a warning, once."""
+    text = f"{name}\n{log}".encode()
     payload = len(text).to_bytes(8, "little") + text + cubin
     temporary = None
     try:

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,12 +93,14 @@ def _build_one(unit: Unit, arch: int) -> Built:
     if kept is not None:
         return Built(key, *kept)
     cubin, log = nvrtc().compile(_source(unit.file), unit.name, arch, unit.options, unit.texts())
-    _cache.write(key, cubin, log)
+    _cache.write(key, f"sm_{arch} {unit.name}", cubin, log)
     return Built(key, cubin, log)
 
 
-def build(units: Sequence[Unit], arch: int) -> list[Built]:
+def build(units: Sequence[Unit], arch: int, progress: Callable[[Unit], None] | None = None) -> list[Built]:
     """Compiles units in parallel threads, or takes them from the cache.
+
+    **Arguments:** `progress` is called after each unit, in its thread.
 
     **Raises:** `CompilationError` with the compiler's log; `ImportError` without NVRTC.
     """
@@ -106,5 +108,12 @@ def build(units: Sequence[Unit], arch: int) -> list[Built]:
     workers = max(
         1, min(len(units), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     )
+
+    def one(unit: Unit) -> Built:
+        built = _build_one(unit, arch)
+        if progress is not None:
+            progress(unit)
+        return built
+
     with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="jaxqc-nvrtc") as pool:
-        return list(pool.map(lambda unit: _build_one(unit, arch), units))
+        return list(pool.map(one, units))

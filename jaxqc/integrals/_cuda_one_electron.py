@@ -26,8 +26,8 @@ def hermite_size(degree: int) -> int:
     return math.comb(degree + 3, 3)
 
 
-def _hermite_index(powers: tuple[int, int, int]) -> int:
-    return hermite_size(sum(powers) - 1) + cartesian_index(powers)
+def _hermite_index(x: int, y: int, z: int) -> int:
+    return hermite_size(x + y + z - 1) + cartesian_index((x, y, z))
 
 
 @functools.cache
@@ -41,9 +41,9 @@ def step_table(degree: int) -> np.ndarray:
             continue
         # R_i = X_axis R_first + factor R_second. Any axis that is there serves; the lowest power saves most.
         axis = min((p, d) for d, p in enumerate(powers) if p)[1]
-        lower = [tuple(p - n * (d == axis) for d, p in enumerate(powers)) for n in (1, 2)]
         factor = powers[axis] - 1
-        table[i, 1:] = axis | factor << 2, _hermite_index(lower[0]), _hermite_index(lower[1]) if factor else 0
+        first, second = (np.subtract(powers, n * np.eye(3, dtype=int)[axis]) for n in (1, 2))
+        table[i, 1:] = axis | factor << 2, _hermite_index(*first), _hermite_index(*second) if factor else 0
     return table
 
 
