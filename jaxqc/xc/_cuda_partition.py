@@ -39,11 +39,16 @@ def _pairs(coords, radii):
     return jnp.stack([inverse, shift], axis=-1)
 
 
+def unit_of(partition: str, reverse: bool) -> Unit:
+    """The kernel of a partition, for shares or for their transposed derivative."""
+    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 2 if reverse else 3))
+    return Unit("grid_partition.cu", ("grid_partition",), defines)
+
+
 def _call(coords, points, owner, radii, cotangent, partition, shapes, results, zeroed):
     natm, n = coords.shape[0], points.shape[0]
     reverse = len(shapes) == 2
-    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 2 if reverse else 3))
-    unit = Unit("grid_partition.cu", ("grid_partition",), defines)
+    unit = unit_of(partition, reverse)
     warps = _warps(natm, reverse)
     arguments = (*map(operand, range(5)), *results, int32(natm), int64(n))
     step = Step(unit, "grid_partition", 32 * warps, arguments, shared=_bytes(natm, warps, reverse))
