@@ -18,34 +18,36 @@ pytestmark = pytest.mark.skipif(not available(), reason="needs g++")
 NCOMP = {"lda": 1, "gga": 4, "mgga": 5}
 
 
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    return Emulator(tmp_path_factory.mktemp("emulated"))
-
-
-@pytest.fixture(autouse=True)
-def _emulated(emulator, monkeypatch):
-    for module in (_cuda, _cuda_partition):
-        monkeypatch.setattr(module, "call", emulator.call)
-        monkeypatch.setattr(module, "architecture", lambda: 90)
-    monkeypatch.setattr(_cuda_rules, "on_gpu", lambda: True)
-    jax.clear_caches()
-    yield
+@pytest.fixture(autouse=True, scope="module")
+def _emulated(tmp_path_factory):
+    emulator = Emulator(tmp_path_factory.mktemp("emulated"))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (_cuda, _cuda_partition):
+            patch.setattr(module, "call", emulator.call)
+            patch.setattr(module, "architecture", lambda: 90)
+        patch.setattr(_cuda_rules, "on_gpu", lambda: True)
+        jax.clear_caches()
+        yield
     jax.clear_caches()
 
 
-def _small_memory(monkeypatch, size):
-    """Less shared memory: short lists then go the ways of long ones."""
-    monkeypatch.setattr(_cuda_units, "shared_limit", lambda arch, blocks=1: size // blocks)
-    for table in (_cuda_units.density_classes, _cuda_units.potential_classes, _cuda_units.gradient_class):
-        table.cache_clear()
+@pytest.fixture
+def small_memory(monkeypatch):
+    """A function that leaves less shared memory: short lists then go the ways of long ones."""
+    tables = (_cuda_units.density_classes, _cuda_units.potential_classes, _cuda_units.gradient_class)
 
+    def clear():
+        for table in tables:
+            table.cache_clear()
+        jax.clear_caches()
 
-@pytest.fixture(autouse=True)
-def _tables():
-    yield
-    for table in (_cuda_units.density_classes, _cuda_units.potential_classes, _cuda_units.gradient_class):
-        table.cache_clear()
+    def leave(size):
+        monkeypatch.setattr(_cuda_units, "shared_limit", lambda arch, blocks=1: size // blocks)
+        clear()
+
+    yield leave
+    monkeypatch.undo()
+    clear()
 
 
 def _layout(mol, cart, n=300, epsilon=0.0):
@@ -106,11 +108,11 @@ def test_g_functions(cart):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gga", "mgga"])
 @pytest.mark.parametrize("nset", [1, 2])
-def test_long_lists(monkeypatch, kind, nset):
-    _small_memory(monkeypatch, 45_000 if nset == 1 else 60_000)
+def test_long_lists(small_memory, kind, nset):
+    small_memory(45_000 if nset == 1 else 60_000)
     mol = jaxqc.Molecule("Ne 0 0 0; Ne 1.6 0 0", basis="def2-qzvp")
     plan = _cuda_units.density_plan(90, mol.nao, 64, 4, False, NCOMP[kind], nset)
-    assert any(dict(c.unit.defines)["CHUNKED"] and c.slots < mol.nao for c, *_ in plan)
+    assert any(dict(c.unit.defines).get("CHUNKED", 1) and c.slots < mol.nao for c, *_ in plan)
     assert _cuda_units.potential_classes(90, mol.nao, 64, 4, False, NCOMP[kind], False)[-1].slots < -(-mol.nao // 32)
     _check(mol, False, kind, nset)
 

@@ -136,16 +136,16 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_gradient(
           for (int slab = warp; slab < slabs; slab += CW) {
             const int limit = min(prefix(slab_bound, slabs, slab, factor, lane), k1) - k0;
             if (limit <= 0) break;
-            double acc[2][4] = {};
-            slab_product(acc, phi + t * LD + g, idx + k0, matrix + static_cast<int64>(idx[8 * slab + g]) * nao, limit, t);
+            double acc[1][2][4] = {};
+            slab_product<1>(acc, phi + t * LD + g, 0, idx + k0, matrix + static_cast<int64>(idx[8 * slab + g]) * nao, limit, t);
             __syncwarp();
             double* x = buffer + 2 * t * LX + g;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-              x[16 * i] = acc[i][0];
-              x[LX + 16 * i] = acc[i][1];
-              x[16 * i + 8] = acc[i][2];
-              x[LX + 16 * i + 8] = acc[i][3];
+              x[16 * i] = acc[0][i][0];
+              x[LX + 16 * i] = acc[0][i][1];
+              x[16 * i + 8] = acc[0][i][2];
+              x[LX + 16 * i + 8] = acc[0][i][3];
             }
             __syncwarp();
             slab_gradient(entries, list + static_cast<int64>(row) * capacity, ns, slab_shell[slab], 8 * slab, prims, buffer, X, Y, Z, lane,

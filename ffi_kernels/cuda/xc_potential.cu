@@ -6,14 +6,15 @@
 // at once, they are done in batches, each of which makes only the functions that it needs, in slots of 32: weak functions meet
 // few others, and no length of a list is too long.
 // Macros: ROW, P, W warps, TPW tiles a warp, NC components (1, 4, 5), MINB blocks a multiprocessor, SLOTS 1 where blocks of
-// functions move between slots, FIXED 1 for sums in fixed point, which do not depend on their order, ALL 1 where (with tau) values,
-// Z and derivatives are held side by side and made at once, instead of two arrays after the other.
+// functions move between slots, FIXED 1 for sums in fixed point, which do not depend on their order, ALL 1 where (with tau) values
+// and derivatives u are held side by side and made at once, instead of two arrays after the other: V = u^T (M u), with the M of a
+// point applied to one side on the way to the matrix unit.
 #include "xc_common.cuh"
 
 #define LD (P + 4)
 constexpr int TILES = W * TPW;
 #if NC > 4
-#define WEIGHT(value, k) (ALL && product < 2 ? (value) : (value) * tau_weight[(k) + t])
+#define WEIGHT(value, k) ((value) * tau_weight[(k) + t])
 #else
 #define WEIGHT(value, k) (value)
 #endif
@@ -21,6 +22,54 @@ constexpr int TILES = W * TPW;
 struct Tile {
   short b, c, slot_b, slot_c;
 };
+
+#if NC > 4 && ALL
+// Adds A^T (M B) of 32 x 32 functions, of which the upper 16 may be missing on either side; weight: [5][P].
+template <bool WHOLE>
+__device__ __forceinline__ void add_products(double (*acc)[4][4], const double* A, const double* B, int array, const double* weight,
+                                             bool second_b, bool second_c) {
+  const auto multiply = [&](const double* at, const double (*b)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      if (!WHOLE && i && !second_b) continue;
+      const double* p = at + 16 * i * LD;
+      const double a[4] = {p[0], p[8 * LD], p[4], p[8 * LD + 4]};
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        if (WHOLE || j < 2 || second_c) mma(acc[i][j], a, b[j][0], b[j][1]);
+      }
+    }
+  };
+#pragma unroll 1
+  for (int k = 0; k < P; k += 8) {
+    double value[4][2] = {}, b[4][2] = {};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      if (!WHOLE && j >= 2 && !second_c) continue;
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const double *w = weight + k + 4 * h, *at = B + 8 * j * LD + k + 4 * h;
+        value[j][h] = at[0];
+        b[j][h] = fma(w[0], at[0], fma(w[P], at[array], fma(w[2 * P], at[2 * array], w[3 * P] * at[3 * array])));
+      }
+    }
+    multiply(A + k, b);
+#pragma unroll 1
+    for (int m = 1; m < 4; m++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        if (!WHOLE && j >= 2 && !second_c) continue;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const double* w = weight + k + 4 * h;
+          b[j][h] = fma(w[m * P], value[j][h], w[4 * P] * B[m * array + 8 * j * LD + k + 4 * h]);
+        }
+      }
+      multiply(A + m * array + k, b);
+    }
+  }
+}
+#endif
 
 extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
     const ShellRecord* shells, const Primitive* prims, const double* points, const int* count, const int* order, const int* list,
@@ -31,14 +80,14 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
   __shared__ float largest[W];
   __shared__ Tile tiles[TILES];
 #if NC > 4
-  __shared__ double tau_weight[P];
+  __shared__ double tau_weight[ALL ? 5 * P : P];
 #endif
   constexpr int NP = P / 32;
   const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   double* phi = shared;  // [slots * 32][LD]
   double* zed = phi + nslot * 32 * LD;
-  constexpr int ARRAYS = ALL ? 5 : 2;
+  constexpr int ARRAYS = ALL ? 4 : 2;
   const int array = nslot * 32 * LD;  // from one to the next
   ShellEntry* entries = reinterpret_cast<ShellEntry*>(phi + ARRAYS * array);
   int* idx = reinterpret_cast<int*>(entries + max_shells);
@@ -154,9 +203,11 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
 #pragma unroll 1
         for (int pass = 0; pass < (NC > 4 && !ALL ? 3 : 1); pass++) {
           if (chunk || pass) __syncthreads();
-#if NC > 4
+#if NC > 4 && ALL
+          for (int i = tid; i < 5 * P; i += W * 32) tau_weight[i] = (i < 4 * P ? 1.0 : 0.5) * coef[i / P * n + row_point + chunk * P + i % P];
+#elif NC > 4
           // Derivatives, x and y in the second pass, z in the third, meet themselves with the weight of tau.
-          if (pass < 2 && tid < P) tau_weight[tid] = pass || ALL ? 0.5 * coef[4 * n + row_point + chunk * P + tid] : 1.0;
+          if (pass < 2 && tid < P) tau_weight[tid] = pass ? 0.5 * coef[4 * n + row_point + chunk * P + tid] : 1.0;
 #endif
           for (int s = warp; s < ns; s += W) {
             const ShellEntry e = entries[s];
@@ -197,14 +248,12 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
 #if NC > 4 && ALL
               } else if (true) {
                 angular_gradients(e.l, x[q], y[q], z[q], [&](int m, double v, double vx, double vy, double vz) {
-                  const double value = v * R[q], along = v * R1[q];
-                  const double gx = fma(along, x[q], R[q] * vx), gy = fma(along, y[q], R[q] * vy), gz = fma(along, z[q], R[q] * vz);
+                  const double along = v * R1[q];
                   double* at = phi + (e.offset + m) * LD + q * 32 + lane;
-                  at[0] = value;
-                  at[array] = fma(c0[q], value, fma(bx[q], gx, fma(by[q], gy, bz[q] * gz)));
-                  at[2 * array] = gx;
-                  at[3 * array] = gy;
-                  at[4 * array] = gz;
+                  at[0] = v * R[q];
+                  at[array] = fma(along, x[q], R[q] * vx);
+                  at[2 * array] = fma(along, y[q], R[q] * vy);
+                  at[3 * array] = fma(along, z[q], R[q] * vz);
                 });
 #endif
               } else if (NC < 5 || pass == 0) {
@@ -225,7 +274,15 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
           for (int u = 0; u < TPW; u++) {
             if (mine[u].b < 0) continue;
             const bool second_b = mine[u].b * 32 + 16 < n16, second_c = mine[u].c * 32 + 16 < n16;
-            const int products = ALL ? 5 : pass > 1 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
+#if NC > 4 && ALL
+            const double *A = phi + (mine[u].slot_b * 32 + g) * LD + t, *B = phi + (mine[u].slot_c * 32 + g) * LD + t;
+            if (second_b && second_c) {
+              add_products<true>(acc[u], A, B, array, tau_weight + t, true, true);
+            } else {
+              add_products<false>(acc[u], A, B, array, tau_weight + t, second_b, second_c);
+            }
+#else
+            const int products = pass > 1 || (NC < 5 && mine[u].b == mine[u].c) ? 1 : 2;
             const double *A = phi + (mine[u].slot_b * 32 + g) * LD + t, *B = (pass ? phi : zed) + (mine[u].slot_c * 32 + g) * LD + t;
             for (int product = 0; product < products; product++) {
               if (second_b && second_c) {
@@ -268,11 +325,11 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential(
                   }
                 }
               }
-              // phi and Z, Z and phi, then each derivative with itself.
-              const int next = product + 1;
-              A = phi + next * array + (mine[u].slot_b * 32 + g) * LD + t;
-              B = phi + (next > 1 ? next : pass) * array + (mine[u].slot_c * 32 + g) * LD + t;
+              // phi and Z, then Z and phi; with derivatives, each with itself.
+              A = zed + (mine[u].slot_b * 32 + g) * LD + t;
+              B = (pass ? zed : phi) + (mine[u].slot_c * 32 + g) * LD + t;
             }
+#endif
           }
         }
       }

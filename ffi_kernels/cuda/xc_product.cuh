@@ -34,8 +34,24 @@ __device__ __forceinline__ int prefix(const float* slab_bound, int slabs, int c,
   return limit;
 }
 
-// acc (PM x 8) = A^T D over functions [0, limit), A in shared memory.
-__device__ __forceinline__ void slab_product(double (*acc)[4], const double* A, const int* idx, const double* column, int limit, int t) {
+// Adds the products with 8 functions, from A on, to acc.
+template <int ARRAYS>
+__device__ __forceinline__ void slab_step(double (*acc)[PM / 16][4], const double* A, int array, double b0, double b1) {
+#pragma unroll
+  for (int m = 0; m < ARRAYS; m++) {
+#pragma unroll
+    for (int i = 0; i < PM / 16; i++) {
+      const double* p = A + m * array + 16 * i;
+      const double a[4] = {p[0], p[8], p[4 * LD], p[4 * LD + 8]};
+      mma(acc[m][i], a, b0, b1);
+    }
+  }
+}
+
+// acc[a] (PM x 8) = A_a^T D over functions [0, limit) for each of ARRAYS matrices A in shared memory, `array` apart.
+template <int ARRAYS>
+__device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
+                                             int limit, int t) {
   double next[KU][2], b[KU][2];
 #pragma unroll
   for (int u = 0; u < KU; u++) {
@@ -61,14 +77,7 @@ __device__ __forceinline__ void slab_product(double (*acc)[4], const double* A, 
     }
 #pragma unroll
     for (int u = 0; u < KU; u++) {
-      if (k0 + 8 * u < limit) {
-        const double* a0 = A + (k0 + 8 * u) * LD;
-#pragma unroll
-        for (int i = 0; i < PM / 16; i++) {
-          const double a[4] = {a0[16 * i], a0[16 * i + 8], a0[4 * LD + 16 * i], a0[4 * LD + 16 * i + 8]};
-          mma(acc[i], a, b[u][0], b[u][1]);
-        }
-      }
+      if (k0 + 8 * u < limit) slab_step<ARRAYS>(acc, A + (k0 + 8 * u) * LD, array, b[u][0], b[u][1]);
     }
   }
 }

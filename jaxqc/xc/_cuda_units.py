@@ -82,16 +82,17 @@ class DensityShape:
 
 
 # Measured on an H200 for (H2O)20 in def2-SVP and tamoxifen in def2-TZVP: warps that hold all points of a row load D
-# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list. Not
-# so with tau, whose products are halved only where the whole list is held.
+# once; beyond 160 functions two blocks a multiprocessor, in chunks, are faster than one that holds the whole list.
 _TWO_BLOCKS = DensityShape(64, 2, 4, 2, 2, (96, None))
 _ONE_BLOCK = DensityShape(64, 2, 8, 2, 1, (224, None))
 _CHUNKS = DensityShape(64, 2, 8, 2, 1, chunked=True)
 _SHAPES = {
     "one": (DensityShape(64, 1, 8, 2, 2, (96, None)), _TWO_BLOCKS, DensityShape(64, 1, 8, 2, 2, chunked=True)),
     "two": (_TWO_BLOCKS, _ONE_BLOCK, _CHUNKS),
-    "tau": (_TWO_BLOCKS, _ONE_BLOCK, DensityShape(32, 1, 16, 2, 1, (416, None)), _CHUNKS),
 }
+# With tau: up to the end of the class; and windows for lists of any length.
+_DENSITY_TAU_SHAPES = (DensityShape(32, 1, 8, 1, 2, (96,)), DensityShape(32, 1, 16, 1, 1, chunked=True))
+_TAU_ARRAYS = 4  # values and derivatives
 # Two densities share orbital values and dots in rows of up to so many functions; beyond, chunks for each are as fast.
 _TOGETHER = 224
 
@@ -109,9 +110,11 @@ def density_classes(
     arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, sets: int,
     shapes: tuple[DensityShape, ...] | None = None,
 ) -> tuple[SizeClass, ...]:  # fmt: skip
-    """Classes of the density kernel for `sets` densities at once."""
+    """Classes of the density kernel for `sets` densities at once; with tau (`ncomp` 5) one at a time."""
+    if ncomp > 4:
+        return _tau_classes(arch, nao, capacity, lmax, cart)
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    usual = _SHAPES["tau" if ncomp > 4 else "two" if sets > 1 else "one"]
+    usual = _SHAPES["two" if sets > 1 else "one"]
     for shape in (*(shapes or usual), *_SMALL_SHAPES):
         if low >= most:
             break
@@ -129,7 +132,7 @@ def density_classes(
 
         block = 32 * shape.mw * shape.cw
         # The sums of the warps go where the orbital values were.
-        least = -(-shape.cw * sets * min(ncomp, 4) * shape.p // (shape.p + 4) // _STEP) * _STEP
+        least = -(-shape.cw * sets * ncomp * shape.p // (shape.p + 4) // _STEP) * _STEP
         if shape.chunked:
             chunk = _largest(lambda n, size=size: size(n, most), limit, max(most, least))
             if chunk >= max(least, min(most, 64)):
@@ -152,15 +155,43 @@ def density_classes(
     return tuple(out)
 
 
+def _tau_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool) -> tuple[SizeClass, ...]:
+    most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
+    for shape in _DENSITY_TAU_SHAPES:
+        limit = shared_limit(arch, shape.minb)
+        high = most if shape.chunked else min(most, *shape.ends)
+
+        def size(held, functions):
+            return 8 * _TAU_ARRAYS * held * (shape.p + 4) + _tail(functions, min(functions, capacity))
+
+        held = _largest(lambda n, functions=high: size(n, functions), limit, high)
+        if high <= low or held < (_STEP if shape.chunked else high):
+            continue
+        # The sums of the warps go where the orbital values were.
+        held = max(held, -(-shape.cw * 5 // _TAU_ARRAYS // _STEP) * _STEP)
+        unit = _unit(
+            "xc_density_tau.cu", ("xc_density_tau",), lmax, cart, ROW=ROW_DENSITY, P=shape.p, MW=shape.mw, CW=shape.cw,
+            KU=shape.ku, MINB=shape.minb,
+        )  # fmt: skip
+        last, shells = (None if high >= most else high), min(high, capacity)
+        block = 32 * shape.mw * shape.cw
+        out.append(SizeClass(low, last, unit, "xc_density_tau", block, size(held, high), shells, high, held))
+        low = high
+    _fits(low >= most and all(c.shared <= shared_limit(arch) for c in out), capacity)
+    return tuple(out)
+
+
 def density_plan(
     arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, nset: int
 ) -> tuple[tuple[SizeClass, int, int], ...]:
     """Classes of the density kernel with the sets that each handles: the first of them, and how many."""
+    if ncomp > 4:
+        return tuple((c, k, 1) for k in range(nset) for c in density_classes(arch, nao, capacity, lmax, cart, ncomp, 1))
     plan = []
     for start in range(0, nset, 2):
         sets = min(2, nset - start)
         classes = density_classes(arch, nao, capacity, lmax, cart, ncomp, sets)
-        if sets == 2 and ncomp < 5:
+        if sets == 2:
             together = [c for c in classes if (c.high or c.max_functions) <= _TOGETHER]
             low = together[-1].high if together else 0
             if low is not None:
@@ -184,7 +215,7 @@ def _fits(fits: bool, capacity: int) -> None:
 class PotentialShape:
     """Points a chunk, warps, tiles a warp, blocks a multiprocessor, ends of classes.
 
-    `together`: with tau, values, Z and derivatives are made at once and held side by side.
+    `together`: with tau, values and derivatives are made at once and held side by side.
     """
 
     p: int
@@ -197,7 +228,7 @@ class PotentialShape:
     @property
     def arrays(self) -> int:
         """Arrays of orbital values in shared memory."""
-        return 5 if self.together else 2
+        return 4 if self.together else 2
 
 
 _POTENTIAL_SHAPES = (
@@ -205,7 +236,11 @@ _POTENTIAL_SHAPES = (
     PotentialShape(64, 8, 2, 1, (144, 192)),
     PotentialShape(32, 16, 1, 1, (256, None)),
 )
-_TAU_SHAPES = (PotentialShape(32, 16, 1, 1, (96, None), together=True), *_POTENTIAL_SHAPES[1:])
+_TAU_SHAPES = (
+    PotentialShape(32, 8, 1, 2, (96,), together=True),
+    PotentialShape(32, 16, 1, 1, (192,), together=True),
+    *_POTENTIAL_SHAPES[1:],
+)
 # Batches of tiles, for lists of any length.
 _SLOTS = PotentialShape(32, 16, 1, 1)
 
@@ -268,3 +303,14 @@ def gradient_class(arch: int, nao: int, capacity: int, lmax: int, cart: bool, nc
     unit = _unit("xc_gradient.cu", ("xc_gradient",), lmax, cart, ROW=ROW_DENSITY, KU=2, NC=ncomp, MINB=_GRADIENT_BLOCKS)
     shared = 8 * chunk * 36 + fixed
     return SizeClass(0, None, unit, "xc_gradient", 32 * _GRADIENT_WARPS, shared, shells, most, chunk)
+
+
+def units_for(lmax: int, cart: bool, arch: int) -> list[Unit]:
+    """All that calculations in a basis up to `lmax` compile, small molecules and large, on grids of any functional."""
+    units = [rows_unit(lmax, cart)]
+    for nao, capacity in ((100, 64), (2000, 256)):
+        for ncomp in (1, 4, 5):
+            key = (arch, nao, capacity, lmax, cart, ncomp)
+            classes = [c for sets in (1, 2) for c in density_classes(*key, sets)]
+            units += [c.unit for c in (*classes, *potential_classes(*key, False), gradient_class(*key))]
+    return list(dict.fromkeys(units))
