@@ -124,7 +124,7 @@ def _lines(kind, order, a, b, symmetric, *parameters):
         arguments = [*map(operand, range(len(arrays))), *_class_arguments(la, lb, ranges, symmetric, a, b)]
         arguments += [*([int32(order)] if kind == "multipole" else []), result(0)]
         shared = _line_bytes(kind, la, lb, order)
-        steps.append(Step(UNIT, kind, _LANES, tuple(arguments), grid=npair, shared=shared))
+        steps.append(Step(UNIT, kind, _LANES, tuple(arguments), grid=npair, shared=shared, concurrent=True))
     shape = (a.nao_cart, b.nao_cart) if kind == "kinetic" else (cartesian_size(order), a.nao_cart, b.nao_cart)
     return call(f"jaxqc_{kind}", steps, [jax.ShapeDtypeStruct(shape, jnp.float64)], *arrays, zeroed=[0])[0]
 
@@ -152,7 +152,9 @@ def _attraction(kind, order, a, b, symmetric, points, last):
         arguments = [*map(operand, range(10)), int32(table.shape[1]), operand(10), operand(11), int32(npoint)]
         arguments += [*_class_arguments(la, lb, ranges, symmetric, a, b), int32(order), place, result(0)]
         kernel = "nuclear" if kind == "nuclear" else "nuclear_weights"
-        steps.append(Step(UNIT, kernel, _LANES, tuple(arguments), grid=grid, shared=shared))
+        # The classes share scratch space, and sums over pairs.
+        alone = kind == "weights" or place == result(1)
+        steps.append(Step(UNIT, kernel, _LANES, tuple(arguments), grid, shared=shared, concurrent=not alone))
     first = shape if kind == "nuclear" else (_PARTS, ncomp, npoint)
     results = [jax.ShapeDtypeStruct(s, jnp.float64) for s in (first, (scratch,))]
     out = call(f"jaxqc_{kind}", steps, results, *arrays, zeroed=[0])[0]
