@@ -91,7 +91,9 @@ class _Body:
 def emit_hermite(
     name: str, bra: Sequence[Component], ket: Sequence[tuple[int, Component]], sets: int = 1, stride: int = 0
 ) -> tuple[str, int]:
-    """The body `name(acc, h, g, x, y, z)` over a type T: acc[s * len(bra) + i] += sum_k R(bra_i + ket_k) h[s * stride + place_k].
+    """The body `name(acc, h, g, x, y, z)` over a type T.
+
+    acc[s * len(bra) + i] += sum_k R(bra_i + ket_k) h[s * stride + place_k] for each density s.
 
     Arguments:
         bra: components that are summed.

@@ -28,7 +28,7 @@ _BLOCK, _GRID = 128, 1 << 16
 _NEGLECT = 1000.0
 # Single precision serves where all that is left is below so many times what is neglected: its relative error is less
 # than the inverse.
-_SINGLE = 1e6
+SINGLE = 1e7
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,7 @@ def plan(ls: tuple[int, ...], nprims: tuple[int, ...], cart: bool) -> Plan:
     shells = np.stack([starts, counts, first[order]], axis=1).astype(np.int32)
     functions = first[owners].astype(np.int32)
     sizes = dict(sorted(sizes.items()))
-    return Plan(
-        cart, int(first[-1]), primitives, owners, functions, begin, shells, shell_begin, tuple(classes), sizes
-    )
+    return Plan(cart, int(first[-1]), primitives, owners, functions, begin, shells, shell_begin, tuple(classes), sizes)
 
 
 class Pairs(NamedTuple):
@@ -178,20 +176,23 @@ def _narrow(rows: jax.Array, l: int, sets: int) -> jax.Array:
     return jnp.pad(numbers.astype(jnp.float32), ((0, 0), (0, padding)))
 
 
-def _sums(p: Plan, pairs: Pairs, kets, sets: int, omega: float, threshold: float, single: float) -> dict[int, jax.Array]:
+def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", share) -> dict[int, jax.Array]:
     """J_tuv of every pair, by order."""
     orders, steps, results = list(p.sizes), [], []
     operands = [jnp.asarray(units.boys_tables(2 * orders[-1], single)) for single in (False, True)]
+    operands.append(jnp.asarray(share, jnp.int32).reshape(1))
     at = {}
     for l in orders:
         at[l] = len(operands)
         operands += [pairs.order[l], pairs.bounds[l], pairs.places[l], *(x[l] for x in kets)]
-    scale, cut = (1.0 / omega**2 if omega else 0.0), _NEGLECT * threshold / len(orders)
+    cut = _NEGLECT * options.threshold / len(orders)
+    scale = 1.0 / options.omega**2 if options.omega else 0.0
+    limits = [float64(options.single * cut), float64(cut)]
     for k, l in enumerate(orders):
         results.append(_shape((p.sizes[l], sets * units.hermite_size(l))))
         for sweep in units.sweeps(l, tuple(orders), sets):
             arguments = [operand(at[l]), operand(at[l] + 1), operand(at[l] + 2), int32(p.sizes[l])]
-            arguments += [float64(scale), float64(single * cut), float64(cut), operand(0), operand(1)]
+            arguments += [operand(2), int32(options.shares), float64(scale), *limits, operand(0), operand(1)]
             for ket in range(units.KETS):
                 if ket < len(sweep.kets):
                     m = sweep.kets[ket]
@@ -199,7 +200,7 @@ def _sums(p: Plan, pairs: Pairs, kets, sets: int, omega: float, threshold: float
                 else:
                     arguments += [int64(0), int64(0), int64(0), int32(0)]
             arguments.append(result(k))
-            grid = -(-p.sizes[l] // 32)
+            grid = -(-p.sizes[l] // (32 * options.shares))
             steps.append(Step(sweep.unit, "hermite_coulomb", 32 * units.WARPS, tuple(arguments), grid=grid))
     out = call("jaxqc_hermite_coulomb", steps, results, *operands, zeroed=range(len(orders)))
     return dict(zip(orders, out, strict=True))
@@ -221,14 +222,26 @@ def _matrix(p: Plan, pairs: Pairs, sums: dict[int, jax.Array], sets: int) -> jax
     return call("jaxqc_hermite_matrix", steps, [_shape((sets, p.nao, p.nao))], *operands)[0]
 
 
+class Options(NamedTuple):
+    r"""Operator, accuracy and division of work, all static.
+
+    - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$.
+    - `threshold`: what is neglected of the potential of one primitive pair is at most 1000 times as much.
+    - `single`: see `SINGLE`; 0 for double precision throughout.
+    - `shares`: into how many parts the work is divided.
+    """
+
+    omega: float = 0.0
+    threshold: float = 1e-13
+    single: float = SINGLE
+    shares: int = 1
+
+
+DEFAULT = Options()
+
+
 def coulomb(
-    p: Plan,
-    pairs: Pairs,
-    density: jax.Array,
-    *,
-    omega: float = 0.0,
-    threshold: float = 1e-13,
-    single: float = _SINGLE,
+    p: Plan, pairs: Pairs, density: jax.Array, options: Options = DEFAULT, share: jax.Array | int = 0
 ) -> jax.Array:
     r"""$J_{ij} = \sum_{kl} (ij|kl) D_{kl}$.
 
@@ -236,14 +249,14 @@ def coulomb(
 
     - `p`, `pairs`: of `plan` and `prepare`.
     - `density`: shape `(n, nao, nao)`, symmetric.
-    - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$.
-    - `threshold`: what is neglected of one sum over charges is at most 100 times as much.
+    - `options`: operator, accuracy, division of work.
+    - `share`: which part of the work is done, below `options.shares`; the results of all of them add up to J.
 
     **Returns:** shape `(n, nao, nao)`.
     """
     out = []
     for start in range(0, density.shape[0], _SETS):
         part = density[start : start + _SETS]
-        sums = _sums(p, pairs, _kets(p, pairs, part), part.shape[0], omega, threshold, single)
+        sums = _sums(p, pairs, _kets(p, pairs, part), part.shape[0], options, share)
         out.append(_matrix(p, pairs, sums, part.shape[0]))
     return jnp.concatenate(out) if out else density

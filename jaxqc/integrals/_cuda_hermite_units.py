@@ -12,11 +12,12 @@ from jaxqc.integrals._shells import cartesian_to_spherical_matrix
 _ROWS = 16  # of the tables of the Boys function; kRows of eri_hermite.cu
 KETS = 5  # classes of kets that one kernel takes
 _SUMS = 36  # components of the bra that one thread sums
-_TERMS = 36  # components of a ket in one body
+_PRODUCTS = 1300  # components of the bra times those of the ket in one body
 _WORK = 4000  # floating point operations in the bodies of one kernel, beyond the first
 WARPS = 4
-# Blocks on a multiprocessor that registers are bounded for, by the number of sums in a thread.
-_BLOCKS = ((1, 7), (4, 5), (10, 4), (20, 3), (99, 2))
+# Blocks on a multiprocessor that registers are bounded for, by the number of sums in a thread and by the order of R.
+_BLOCKS_BY_SUMS = ((1, 7), (4, 5), (10, 4), (20, 3), (99, 2))
+_BLOCKS_BY_ORDER = ((4, 7), (5, 5), (6, 4), (8, 3), (99, 2))
 
 
 def hermite_size(l: int) -> int:
@@ -97,7 +98,7 @@ def sweeps(l: int, kets: tuple[int, ...], sets: int) -> tuple[Sweep, ...]:
     for places in parts(l, _SUMS // sets):
         chunk: list = []
         for ket in kets:
-            for ket_places in parts(ket, _TERMS):
+            for ket_places in parts(ket, _PRODUCTS // (len(places) * sets)):
                 name = f"add{len(chunk)}"
                 components = hermite_components(ket)
                 body, flops = emit_hermite(
@@ -132,7 +133,10 @@ def _sweep(l: int, places: tuple[int, ...], sets: int, chunk: list) -> Sweep:
             f"  static __device__ __forceinline__ void add({head}) {{ add{index}(acc, h, g, x, y, z); }}",
             "};",
         ]
-    blocks = next(b for most, b in _BLOCKS if len(places) * sets <= most)
+    blocks = min(
+        next(b for most, b in _BLOCKS_BY_SUMS if len(places) * sets <= most),
+        next(b for most, b in _BLOCKS_BY_ORDER if l + max(c[0] for c in chunk) <= most),
+    )
     defines = (("NKETS", len(chunk)), ("WARPS", WARPS), ("MINB", blocks))
     unit = Unit(
         "eri_hermite.cu", ("hermite_coulomb",), defines, (), (("eri_hermite_bodies.cuh", "\n".join(lines) + "\n"),)
