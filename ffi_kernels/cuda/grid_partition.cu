@@ -3,15 +3,17 @@
 // A warp takes 32 points that are neighbours in space, a lane each, and all lanes look at the same pair of atoms: nothing is summed
 // over lanes but what ends at nuclei. Bounds over the ball around the points leave the few atoms i that can have a share. Products
 // over the nearest partners j leave fewer; how large they are says how far partners matter to each, because the tail of Becke's step
-// falls with the eighth power of the distance. Candidates come in batches, so that any number of them is handled.
-// Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS a multiprocessor.
+// falls with the eighth power of the distance. Candidates come in batches, so that any number of them is handled, and what belongs to
+// pairs of atoms is staged in shared memory for 8 partners at a time.
+// Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS of 128 threads a multiprocessor.
 #define NEAR 16           // partners that bound a product,
 #define BATCH 16          // candidates that a warp holds at once
+#define STAGE 8           // partners whose pairs it holds
 #define NEGLIGIBLE 1e-20  // share of the point's own atom that counts as none
 #define UNSEEN 1e-19      // product, against the largest over the nearest partners, of a candidate that changes nothing
 #define BOUND 1e-26       // of a product that no point of the ball can see
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
-#define SMALL_FACTOR (REVERSE ? 1e-13f : 1e-15f)
+#define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-15f)
 #define SMALL_SLOPE 1e-12f
 #define SMALL_WEIGHT 1e-14  // of a candidate among the derivatives
 
@@ -87,31 +89,22 @@ __device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
-extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
-                                                                    const double2* pairs, const double* cotangent, double* fraction,
-                                                                    double* centers, double* moved, int natm, long long n) {
+extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
+                                                                         const double2* pairs, const double* cotangent, double* fraction,
+                                                                         double* centers, double* moved, int natm, long long n) {
   extern __shared__ double shared[];
-  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, warps = blockDim.x >> 5;
-#if REVERSE
-  double* pull = shared;  // [natm][3] sums of the block for the nuclei
-  constexpr int COLUMNS = 3;
-#else
-  double* pull = nullptr;
-  constexpr int COLUMNS = 2;
-#endif
-  const int of_warp = COLUMNS * BATCH * 32 + 3 * BATCH + NEAR / 2 + (3 * natm + 3) / 4;
-  double* r = shared + (REVERSE ? 3 * natm : 0) + warp * of_warp + lane;  // [candidate][lane] distances,
-  double* product = r + BATCH * 32;                                       // products, and then what they weigh,
-  double* rate = product + (COLUMNS - 2) * BATCH * 32;                    // derivatives with respect to the distances
-  double* drawn = rate - lane + BATCH * 32;                               // [candidate][3] sums for the nuclei
-  int* near = reinterpret_cast<int*>(drawn + 3 * BATCH);                  // [NEAR] the nearest atoms
-  float* key = reinterpret_cast<float*>(near + NEAR);                     // [natm] distances; none for atoms among the nearest
-  short* list = reinterpret_cast<short*>(key + natm);                     // [natm] candidates
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  constexpr int COLUMNS = REVERSE ? 3 : 2;
   constexpr float NONE = 3e38f;
-#if REVERSE
-  for (int i = tid; i < 3 * natm; i += blockDim.x) pull[i] = 0.0;
-  __syncthreads();
-#endif
+  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR / 2 + (3 * natm + 3) / 4;
+  double2* stage = reinterpret_cast<double2*>(shared + warp * ((of_warp + 1) & ~1));  // [candidate][STAGE]
+  double* r = reinterpret_cast<double*>(stage + BATCH * STAGE) + lane;                // [candidate][lane] distances,
+  double* product = r + BATCH * 32;                                                   // products, and then what they weigh,
+  double* rate = product + (COLUMNS - 2) * BATCH * 32;     // derivatives with respect to the distances
+  double* drawn = rate - lane + BATCH * 32;                // [candidate][3] sums for the nuclei
+  int* near = reinterpret_cast<int*>(drawn + 3 * BATCH);   // [NEAR] the nearest atoms
+  float* key = reinterpret_cast<float*>(near + NEAR);      // [natm] distances; none for atoms among the nearest
+  short* list = reinterpret_cast<short*>(key + natm);      // [natm] candidates
   const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
   for (long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32; first < n; first += stride) {
     const bool used = first + lane < n;
@@ -157,10 +150,9 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
       const float least = least_of_warp(best);
       if (!(least < NONE)) break;
       const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
-      const int at = __shfl_sync(0xffffffffu, which, winner);
       if (lane == winner) {
-        near[nears] = at;
-        key[at] = NONE;
+        near[nears] = which;
+        key[which] = NONE;
         best = NONE;
         for (int j = lane; j < natm; j += 32) {
           if (key[j] < best) {
@@ -183,9 +175,10 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
         const double nearest = fmax(from_centre(i) - radius, 0.0);
         bound = 1.0;
         for (int m = 0; m < nears && bound >= BOUND; m++) {
-          const double2 pair = __ldg(pairs + static_cast<long long>(i) * natm + near[m]);
+          if (near[m] == i) continue;
+          const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
           const double mu = fmax((nearest - reach[m]) * pair.x, -1.0);
-          bound *= step(fmin(fmax((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)), 0.0), 2.0));
+          bound *= step(fmin(fmax((1.0 - mu) * (1.0 + pair.y * (1.0 + mu)), 0.0), 2.0));
         }
       }
       const bool live = i >= 0 && !(bound < BOUND);
@@ -194,26 +187,41 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
       candidates += __popc(votes);
     }
     __syncwarp();
-    const auto step_of = [&](double ri, double rj, const double2 pair) {
-      const double mu = (ri - rj) * pair.x;
-      return step((1.0 - mu) * (1.0 - pair.y * (1.0 + mu)));
-    };
-    // Which of the candidates k have partner j = base + lane; cuts in 1 / distance are held by lanes k.
-    const auto partners = [&](int b0, unsigned live, float cut, int base, bool all) {
-      const int j = base + lane;
-      const bool valid = j < natm && (all || key[min(j, natm - 1)] != NONE);
-      unsigned word = 0;
-      for (unsigned left = live; left; left &= left - 1) {
-        const int k = __ffs(static_cast<int>(left)) - 1;
-        const float limit = __shfl_sync(0xffffffffu, cut, k);
-        if (valid) {
-          const double2 pair = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
-          const float inverse = static_cast<float>(pair.x);
-          if (!(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(pair.y), 0.0f)) < limit)) word |= 1u << k;
+    // Calls visit(j, which candidates have partner j, their pairs) for partners j = partner(0 ... count - 1), negative for none. Pairs
+    // with 1 / distance below `cut`, of candidate k in lane k, are left out.
+    const auto sweep = [&](int b0, unsigned live, float cut, int count, const auto& partner, const auto& visit) {
+      for (int base = 0; base < count; base += STAGE) {
+        unsigned votes[BATCH / 4];
+        __syncwarp();  // pairs of the last round have been read
+#pragma unroll
+        for (int round = 0; round < BATCH / 4; round++) {
+          votes[round] = 0;
+          if (!((live >> (4 * round)) & 15)) continue;
+          const int k = 4 * round + (lane >> 3), index = base + (lane & 7), j = index < count ? partner(index) : -1;
+          const float limit = __shfl_sync(0xffffffffu, cut, k);
+          bool met = ((live >> k) & 1) && j >= 0;
+          if (met) {
+            const double2 pair = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
+            const float inverse = static_cast<float>(pair.x);
+            met = !(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(pair.y), 0.0f)) < limit);
+            stage[STAGE * k + (lane & 7)] = pair;
+          }
+          votes[round] = __ballot_sync(0xffffffffu, met);
+        }
+        __syncwarp();
+        for (int l = 0; l < STAGE; l++) {
+          unsigned mask = 0;
+#pragma unroll
+          for (int round = 0; round < BATCH / 4; round++) {
+            // Bits 0, 8, 16 and 24 side by side.
+            mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
+          }
+          if (mask) visit(partner(base + l), mask, stage + l);
         }
       }
-      return word;
     };
+    const auto nearest = [&](int index) { return near[index]; };
+    const auto distant = [&](int index) { return key[index] != NONE ? index : -1; };
     double reference = 0.0;
     // Products of a batch; returns which of its candidates count.
     const auto multiply = [&](int b0, int count) {
@@ -221,13 +229,22 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
         r[32 * k] = distance(list[b0 + k]);
         product[32 * k] = 1.0;
       }
-      for (int m = 0; m < nears; m++) {
-        const int j = near[m];
+      const auto visit = [&](int j, unsigned mask, const double2* pair) {
         const double rj = distance(j);
-        for (int k = 0; k < count; k++) {
-          product[32 * k] *= step_of(r[32 * k], rj, __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j));
+        while (mask) {
+          // Two at a time, for the latency.
+          const int k0 = __ffs(static_cast<int>(mask)) - 1;
+          mask &= mask - 1;
+          const int k1 = mask ? __ffs(static_cast<int>(mask)) - 1 : k0;
+          mask &= mask - 1;
+          const double2 p0 = pair[STAGE * k0], p1 = pair[STAGE * k1];
+          const double mu0 = (r[32 * k0] - rj) * p0.x, mu1 = (r[32 * k1] - rj) * p1.x;
+          const double s0 = step((1.0 - mu0) * (1.0 - p0.y * (1.0 + mu0))), s1 = step((1.0 - mu1) * (1.0 - p1.y * (1.0 + mu1)));
+          product[32 * k0] *= s0;
+          if (k1 != k0) product[32 * k1] *= s1;
         }
-      }
+      };
+      sweep(b0, (1u << count) - 1, 0.0f, nears, nearest, visit);
       if (b0 == 0) {
         for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
       }
@@ -246,19 +263,7 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
           product[32 * k] = 0.0;
         }
       }
-      for (int base = 0; base < natm; base += 32) {
-        const unsigned word = partners(b0, live, cut, base, false);
-        for (int l = 0; l < min(32, natm - base); l++) {
-          unsigned left = __shfl_sync(0xffffffffu, word, l);
-          if (!left) continue;
-          const int j = base + l;
-          const double rj = distance(j);
-          for (; left; left &= left - 1) {
-            const int k = __ffs(static_cast<int>(left)) - 1;
-            product[32 * k] *= step_of(r[32 * k], rj, __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j));
-          }
-        }
-      }
+      sweep(b0, live, cut, natm, distant, visit);
       return live;
     };
     unsigned live = 0;
@@ -279,7 +284,7 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
 #else
     // d f = f (d log P_own - sum_i f_i d log P_i)
     const double scale = fabs(seed * share), largest = -static_cast<double>(least_of_warp(-static_cast<float>(scale)));
-    double mine[4] = {};
+    double mine[3] = {};
     const auto sum_up = [&](double h, double x, double y, double z) {
       const double along[4] = {h * x, h * y, h * z, 0.0};
 #pragma unroll
@@ -291,6 +296,7 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
       if (candidates > BATCH) live = multiply(b0, count);
       float cut = 0.0f;
       for (int k = 0; k < count; k++) {
+        if (!((live >> k) & 1)) continue;
         const double part = product[32 * k] / total;
         double weight = seed * share * ((list[b0 + k] == own ? 1.0 : 0.0) - part);
         if (part == 0.0) weight = 0.0;
@@ -307,54 +313,59 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
       }
       __syncwarp();
       for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
-      __syncwarp();
-      for (int base = 0; base < natm; base += 32) {
-        const unsigned word = partners(b0, live, cut, base, true);
-        for (int l = 0; l < min(32, natm - base); l++) {
-          unsigned left = __shfl_sync(0xffffffffu, word, l);
-          if (!left) continue;
-          const int j = base + l, component = min(lane & 7, 2);
-          const double x = X - __ldg(coords + 3 * j), y = Y - __ldg(coords + 3 * j + 1), z = Z - __ldg(coords + 3 * j + 2);
-          const double rj = sqrt(x * x + y * y + z * z), place = __ldg(coords + 3 * j + component);
-          double push = 0.0, drawn_j = 0.0;
-          while (left) {
-            int k[4];
-            double along[4];
+      const int component = min(lane & 7, 2);
+      const auto visit = [&](int j, unsigned mask, const double2* pair) {
+        const double x = X - __ldg(coords + 3 * j), y = Y - __ldg(coords + 3 * j + 1), z = Z - __ldg(coords + 3 * j + 2);
+        const double rj = sqrt(x * x + y * y + z * z), place = __ldg(coords + 3 * j + component);
+        double push = 0.0, drawn_j = 0.0;
+        while (mask) {
+          int k[4] = {-1, -1, -1, -1};
+          double along[4] = {};
 #pragma unroll
-            for (int u = 0; u < 4; u++) {
-              k[u] = __ffs(static_cast<int>(left)) - 1;
-              along[u] = 0.0;
-              if (k[u] < 0) continue;
-              left &= left - 1;
-              const double2 pair = __ldg(pairs + static_cast<long long>(list[b0 + k[u]]) * natm + j);
-              const double mu = (r[32 * k[u]] - rj) * pair.x, t = (1.0 - mu) * (1.0 - pair.y * (1.0 + mu));
-              const double slope = -product[32 * k[u]] * pair.x * (1.0 - 2.0 * pair.y * mu) * log_slope(t);
-              rate[32 * k[u]] += slope;
-              push -= slope;
+          for (int u = 0; u < 4; u += 2) {
+            if (!mask) continue;
+            k[u] = __ffs(static_cast<int>(mask)) - 1;
+            mask &= mask - 1;
+            k[u + 1] = __ffs(static_cast<int>(mask)) - 1;
+            mask &= mask - 1;
+            double slope[2];
+#pragma unroll
+            for (int v = 0; v < 2; v++) {
+              const int at = v && k[u + 1] >= 0 ? k[u + 1] : k[u];
+              const double2 p = pair[STAGE * at];
+              const double mu = (r[32 * at] - rj) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
+              slope[v] = -product[32 * at] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
               // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
-              along[u] = slope * mu * pair.x;
+              along[u + v] = slope[v] * mu * p.x;
             }
-            const double sum = sums_of_warp(along, lane);
-            const int held = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
-            if (held >= 0 && (lane & 7) < 3) {
-              const double v = sum * (__ldg(coords + 3 * list[b0 + held] + component) - place);
-              drawn[3 * held + component] -= v;
-              drawn_j += v;
+            rate[32 * k[u]] += slope[0];
+            push -= slope[0];
+            if (k[u + 1] >= 0) {
+              rate[32 * k[u + 1]] += slope[1];
+              push -= slope[1];
             }
           }
-          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
-          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
-          __syncwarp();  // other lanes may add to `drawn` next
-          const double sum = sum_up(rj > 0.0 ? push / rj : 0.0, x, y, z);
-          if (lane < 3) atomicAdd(pull + 3 * j + lane, drawn_j - sum);
+          const double sum = sums_of_warp(along, lane);
+          const int held = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
+          if (held >= 0 && (lane & 7) < 3) {
+            const double v = sum * (__ldg(coords + 3 * list[b0 + held] + component) - place);
+            drawn[3 * held + component] -= v;
+            drawn_j += v;
+          }
         }
-      }
+        drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
+        drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
+        __syncwarp();  // other lanes may add to `drawn` next
+        const double sum = sum_up(rj > 0.0 ? push * reciprocal(rj) : 0.0, x, y, z);
+        if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
+      };
+      sweep(b0, live, cut, natm, [](int index) { return index; }, visit);
       __syncwarp();
       for (unsigned left = live; left; left &= left - 1) {
         const int k = __ffs(static_cast<int>(left)) - 1, i = list[b0 + k];
         const double x = X - __ldg(coords + 3 * i), y = Y - __ldg(coords + 3 * i + 1), z = Z - __ldg(coords + 3 * i + 2);
         const double sum = sum_up(r[32 * k] > 0.0 ? rate[32 * k] / r[32 * k] : 0.0, x, y, z);
-        if (lane < 3) atomicAdd(pull + 3 * i + lane, drawn[3 * k + lane] - sum);
+        if (lane < 3) atomicAdd(centers + 3 * i + lane, drawn[3 * k + lane] - sum);
       }
     }
 #pragma unroll
@@ -363,10 +374,4 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void grid_partition(const d
     }
 #endif
   }
-#if REVERSE
-  __syncthreads();
-  for (int i = tid; i < 3 * natm; i += blockDim.x) {
-    if (pull[i] != 0.0) atomicAdd(centers + i, pull[i]);
-  }
-#endif
 }

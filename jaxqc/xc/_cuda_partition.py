@@ -11,19 +11,19 @@ from jaxqc.gpu._launch import architecture
 from jaxqc.xc._cuda_units import shared_limit
 from jaxqc.xc._grid_becke import PARTITIONS, reference_fractions
 
-_BATCH, _NEAR = 16, 16  # see grid_partition.cu
+_BATCH, _STAGE, _NEAR = 16, 8, 16  # see grid_partition.cu
+_WARPS = 4  # of a block
 _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does not take so many atoms
 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
-    columns = 3 if reverse else 2
-    of_warp = columns * _BATCH * 32 + 3 * _BATCH + _NEAR // 2 + (3 * natm + 3) // 4
-    return 8 * (warps * of_warp + (3 * natm if reverse else 0))
+    of_warp = ((3 if reverse else 2) * 32 + 2 * _STAGE + 3) * _BATCH + _NEAR // 2 + (3 * natm + 3) // 4
+    return 8 * warps * (of_warp + of_warp % 2)
 
 
 def _warps(natm: int, reverse: bool) -> int:
     """Warps of a block: as many as shared memory allows, 0 where not even one fits."""
-    for warps in (8, 4, 2, 1):
+    for warps in (_WARPS, _WARPS // 2, 1):
         if _bytes(natm, warps, reverse) <= shared_limit(architecture()):
             return warps
     return 0
@@ -41,7 +41,7 @@ def _pairs(coords, radii):
 
 def unit_of(partition: str, reverse: bool) -> Unit:
     """The kernel of a partition, for shares or for their transposed derivative."""
-    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 2 if reverse else 3))
+    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 3 if reverse else 5))
     return Unit("grid_partition.cu", ("grid_partition",), defines)
 
 
