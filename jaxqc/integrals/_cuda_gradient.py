@@ -1,0 +1,170 @@
+"""Gradients of J and K on a GPU: derivative integrals contracted with densities where they are made."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc._platform import deterministic
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
+from jaxqc.ffi_kernels.rcg.cuda import HEADER
+from jaxqc.ffi_kernels.rcg.cuda_gradient import gradient_header
+from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
+from jaxqc.integrals import _cuda_classes as classes
+from jaxqc.integrals import _cuda_jk, _cuda_pairs
+from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
+from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
+from jaxqc.integrals._tables import rys_table
+
+# Contracted values (e0|f0) up to which one thread takes a quartet; kets (ss| always go to threads.
+_REGISTER_SIZE = 36
+# Blocks on a multiprocessor that the compiler is asked for: in the lane tier 3 up to these numbers of components (e0|
+# and of values (e0|f0), where that needs no spills, and 2 beyond.
+_REGISTER_BLOCKS = {"0000": 4, "1000": 4, "1100": 3, "2000": 3}
+_THREE_BRA, _THREE_SIZE = 16, 100
+# Components (e0| up to which the lane tier keeps (e0|f0) and the density block in registers at once.
+_ONCE = 35
+_BLOCK = 128
+# Bytes of shared memory of a group for the density block next to its tables, and of a block of threads.
+_EXCHANGE_BYTES = 100_000
+_SHARED_BYTES = 110_000
+# Copies of the gradient that blocks add to.
+_COPIES = 16
+# Derivative integrals exceed the integrals that the Schwarz bounds are made of.
+_DERIVATIVE = 0.1
+
+
+def _lane_shape(bra: Pair, ket: Pair, size) -> tuple[int, int, int, int]:
+    """Block, lanes of a group, slice of functions a, and bytes of shared memory of a block."""
+    nf, nb = ncomp(*ket), size(bra[1])
+    group, together = max(32, -(-nf // 32) * 32), max(1, 32 // nf)
+    row = nf | 1
+    slice_a = max(1, min(size(bra[0]), _EXCHANGE_BYTES // (8 * row * nb * together)))
+    roots = (sum(bra) + sum(ket) + 1) // 2 + 1
+    table_row = sum(bra) + 2 + sum(bra) % 2
+    stride = (sum(ket) + 1) * table_row
+    stride += 2 if stride // 2 % 2 == 0 else 0
+    tables, exchange = 3 * roots * stride, slice_a * nb * row
+    area = ((tables + exchange if slice_a == size(bra[0]) else max(tables, exchange)) + 1) // 2 * 2 + 2
+    shared = 8 * together * (area + 2 * roots)
+    groups = max(1, min(_BLOCK // group, _SHARED_BYTES // shared))
+    return group * groups, group, slice_a, groups * shared
+
+
+@functools.cache
+def kernel(bra: Pair, ket: Pair, variant: Variant) -> Kernel:
+    """The kernel of a class."""
+    registers = ncomp(*ket) == 1 or ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE
+    size = ncart if variant.cart else nsph
+    defines = dict(zip(("LA", "LB", "LC", "LD"), bra + ket, strict=True))
+    defines |= {"COULOMB": int(variant.coulomb), "EXCHANGE": int(variant.exchange)}
+    defines |= {"DETERMINISTIC": int(variant.deterministic), "COPIES": _COPIES}
+    name, small = "".join(map(str, bra + ket)), ncomp(*bra) <= _THREE_BRA and ncomp(*bra) * ncomp(*ket) <= _THREE_SIZE
+    if registers:
+        file, block, group, shared = "eri_gradient_register.cu", _BLOCK, 1, 0
+        defines["MINBLOCKS"] = _REGISTER_BLOCKS.get(name, 2)
+    else:
+        file = "eri_gradient_lanes.cu"
+        block, group, defines["CHUNK"], shared = _lane_shape(bra, ket, size)
+        defines |= {"ONCE": _ONCE, "MINBLOCKS": 1 if group > 96 else 3 if small and block == _BLOCK else 2}
+    defines["BLOCK"] = block
+    generated = ((HEADER, gradient_header((*bra, *ket), variant.cart, registers)),)
+    headers = ("eri_gradient.cuh", "eri_quartets.cuh")
+    unit = Unit(file, (file.removesuffix(".cu"),), tuple(defines.items()), headers, generated)
+    return Kernel(unit, bra, ket, registers, block, shared, group)
+
+
+def _table_arguments(k: Kernel, places: dict[str, int], index: int):
+    total = sum(k.bra) + sum(k.ket) + 1
+    if k.registers:
+        return operand(index, places[f"boys{total}"]), operand(index, places["exp"])
+    n = total // 2 + 1
+    return operand(index, places[f"rys{n}"]), float64(rys_table(n)[1])
+
+
+def _limits(plan: PairPlan, density, weights) -> tuple[jax.Array, jax.Array]:
+    """Largest elements of all blocks of the densities and of the weights, together; log of a bound of all Gamma."""
+    log_d, most_d = _cuda_pairs.density_bounds(plan.ls, plan.cart, density)
+    pairs = [_cuda_pairs.density_bounds(plan.ls, plan.cart, w) for w in weights]
+    log_w, most_w = (functools.reduce(jnp.maximum, x) for x in zip(*pairs, strict=True))
+    # the bounds are largest elements over the sets; Gamma is a sum over them
+    sets = np.float32(np.log(len(density)))
+    both = jnp.stack([jnp.exp(log_d), jnp.exp(log_w + sets)], axis=-1)
+    return both, most_d + most_w + sets + np.float32(np.log(8.0 * len(weights)))
+
+
+def _class_step(k: Kernel, plan: PairPlan, tables, capacity: int, nset: int, nao: int, omega, threshold) -> Step:
+    """The launch of one class."""
+    places = {(la, lb): (n, first, count) for n, (la, lb, first, count) in enumerate(plan.classes)}
+    (number_b, first_b, count_b), (number_k, _, count_k) = places[k.bra], places[k.ket]
+    row = 4 * (plan.nbucket + 1)
+    grid, grid_y = _cuda_jk._shape(k, count_b, count_k, 1)
+    arguments = (
+        *(operand(i) for i in range(4)),
+        int64(capacity),
+        operand(4),
+        operand(5, number_b * row),
+        operand(5, number_k * row),
+        int32(plan.nbucket),
+        *(operand(i) for i in (6, 7, 8)),
+        int32(nset),
+        operand(9),
+        operand(10),
+        result(0),
+        *_table_arguments(k, tables, 11),
+        float64(omega),
+        float64(np.log(_DERIVATIVE * threshold)),
+        int32(nao),
+        int32(len(plan.ls)),
+        int32(first_b),
+        int32(k.bra == k.ket),
+    )
+    (name,) = k.unit.kernels
+    return Step(k.unit, name, k.block, arguments, grid, grid_y, k.shared, concurrent=True)
+
+
+def _sums(plan: PairPlan, pairs: Pairs, density, weight_j, weight_k, *, variant: Variant, omega, threshold):
+    """The gradient for matrices that are all symmetric or all antisymmetric, (nshell, 3)."""
+    nset, nao, _ = density.shape
+    table, tables = _cuda_jk._tables(_cuda_jk._lmax(plan) + 1)
+    asked = [w for w, there in ((weight_j, variant.coulomb), (weight_k, variant.exchange)) if there]
+    limits, top = _limits(plan, density, asked)
+    kernels = [kernel(b, k, variant) for b, k in classes.classes([c[:2] for c in plan.classes])]
+    capacity = pairs.prims.shape[1]
+    steps = [_class_step(k, plan, tables, capacity, nset, nao, omega, threshold) for k in reversed(kernels)]
+    shape = jax.ShapeDtypeStruct((_COPIES, len(plan.ls), 3), jnp.int64 if variant.deterministic else jnp.float64)
+    operands = (*pairs[:5], pairs.groups, density, weight_j, weight_k, limits, top, jnp.asarray(table))
+    total = jnp.sum(call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,))[0], axis=0)
+    return total.astype(jnp.float64) / _cuda_jk._FIXED_POINT if variant.deterministic else total
+
+
+def lowered(
+    centers, exponents, coefficients, density, weight_j, weight_k, *, layout, cart, coulomb, exchange, omega, threshold
+) -> jax.Array:
+    """The primitive `jaxqc_jk_gradient`: derivatives of sum_n [tr P^J_n J(D_n) + tr P^K_n K(D_n)] with respect to the
+    centres of the shells, (nshell, 3).
+
+    **Arguments:** `density`, `weight_j`, `weight_k`: D, P^J and P^K, shape `(n, nao, nao)`; a weight counts only where
+    `coulomb` or `exchange` asks for it.
+    """
+    operands = (centers, exponents, coefficients)
+    plan = _cuda_pairs.plan(*layout, cart)
+    pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(_cuda_jk.schwarz, plan))
+    variant = Variant(cart, coulomb, exchange, deterministic=deterministic())
+    sums = functools.partial(_sums, plan, pairs, variant=variant, omega=omega, threshold=threshold)
+    given = [density, weight_j if coulomb else density, weight_k if exchange else density]
+    even = [0.5 * (x + jnp.swapaxes(x, 1, 2)) for x in given]
+    # Symmetric with symmetric, antisymmetric with antisymmetric (exchange only); mixed products vanish.
+    total = sums(*even)
+    if exchange:
+        total += sums(density - even[0], jnp.zeros_like(density), weight_k - even[2])
+    finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, *given)])
+    return jnp.where(finite, total, jnp.nan)
+
+
+def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
+    """What the gradient of a restricted calculation with these shells compiles."""
+    del arch  # one set of shapes so far
+    pairs = sorted({(max(a, b), min(a, b)) for a in set(ls) for b in set(ls)})
+    return [kernel(b, k, Variant(cart)).unit for b, k in classes.classes(pairs)]
