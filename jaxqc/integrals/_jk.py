@@ -157,6 +157,7 @@ def _gradient_shapes(*operands, **_):
 
 
 install(_gradient, _gradient_call, _gradient_shapes, elsewhere=on_host(_gradient, _gradient_shapes))
+lower_on_cuda(_gradient, "jaxqc.integrals._cuda_gradient", "lowered")
 
 
 def _given(tangents):
