@@ -39,10 +39,14 @@ __device__ __forceinline__ double quadrature(double t, int r, const double* tabl
   if (t < asymptotic) {
     const int interval = static_cast<int>(t * 0.4);
     const double x = t * 0.8 - (2 * interval + 1);
-    const double* c = table + (int64{interval} * 2 * kRoots + r) * 14;
-    double v = c[13];
+    const double2* c = reinterpret_cast<const double2*>(table + (int64{interval} * 2 * kRoots + r) * 14);
+    const double2 c6 = c[6];
+    double v = fma(c6.y, x, c6.x);
 #pragma unroll
-    for (int k = 12; k >= 0; --k) v = fma(v, x, c[k]);
+    for (int k = 5; k >= 0; --k) {
+      const double2 pair = c[k];
+      v = fma(fma(v, x, pair.y), x, pair.x);
+    }
     return v;
   }
   const double hermite = table[static_cast<int64>(asymptotic * 0.4 + 0.5) * 2 * kRoots * 14 + r];
@@ -98,7 +102,8 @@ __device__ __forceinline__ void accumulate_primitives(const Group& group, const 
     const int at = n < count ? n : 0, i = at / ket.w;
     const int ip = bra.z + i * kTile, iq = ket.z + (at - i * ket.w) * kTile;
     const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
-    const Primitives s(pairs, p, px, py, pz, n < count ? pairs.weight()[ip] : 0.0, iq);
+    const PrimitivePair q(pairs, iq);
+    const Primitives s(p, px, py, pz, n < count ? pairs.weight()[ip] : 0.0, q);
     double shrink = 1.0;
     if (omega != 0.0) shrink = omega * omega / (omega * omega + p * s.rho_p);
     group_sync();
@@ -111,7 +116,7 @@ __device__ __forceinline__ void accumulate_primitives(const Group& group, const 
       const int axis = w / kRoots, r = w - axis * kRoots;
       const double u = group.roots[r], pq = axis == 0 ? s.x : axis == 1 ? s.y : s.z, centre = axis == 0 ? px : axis == 1 ? py : pz;
       const double up = s.rho_p * u, uq = s.rho_q * u;
-      table_2d(group.area + w * kRootStride, centre - a[axis] - up * pq, centre - pq - c[axis] + uq * pq, 0.5 * u * s.inverse_pq,
+      table_2d(group.area + w * kRootStride, centre - a[axis] - up * pq, (axis == 0 ? q.x : axis == 1 ? q.y : q.z) - c[axis] + uq * pq, 0.5 * u * s.inverse_pq,
                0.5 * pairs.inverse()[ip] * (1.0 - up), 0.5 * pairs.inverse()[iq] * (1.0 - uq), axis == 2 ? group.roots[kRoots + r] * s.prefactor : 1.0);
     }
     group_sync();

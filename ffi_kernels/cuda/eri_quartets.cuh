@@ -107,19 +107,27 @@ struct KetQueue {
   }
 };
 
+// A product of two primitives.
+struct PrimitivePair {
+  double p, x, y, z, weight;
+
+  __device__ __forceinline__ PrimitivePair(const Pairs& pairs, int at)
+      : p(pairs.p[at]), x(pairs.x()[at]), y(pairs.y()[at]), z(pairs.z()[at]), weight(kTwoPi52 * pairs.weight()[at]) {}
+};
+
 // One primitive quartet up to the Boys function or the quadrature.
 struct Primitives {
   double x, y, z, rho_p, rho_q, inverse_pq, t, prefactor;
 
-  __device__ __forceinline__ Primitives(const Pairs& pairs, double p, double px, double py, double pz, double weight, int iq) {
-    const double q = pairs.p[iq], pq = p + q, r = rsqrt(pq);
+  __device__ __forceinline__ Primitives(double p, double px, double py, double pz, double weight, const PrimitivePair& ket) {
+    const double pq = p + ket.p, r = rsqrt(pq);
     inverse_pq = r * r;
-    rho_p = q * inverse_pq;
+    rho_p = ket.p * inverse_pq;
     rho_q = p * inverse_pq;
-    x = px - pairs.x()[iq];
-    y = py - pairs.y()[iq];
-    z = pz - pairs.z()[iq];
+    x = px - ket.x;
+    y = py - ket.y;
+    z = pz - ket.z;
     t = p * rho_p * (x * x + y * y + z * z);
-    prefactor = kTwoPi52 * weight * pairs.weight()[iq] * r;
+    prefactor = weight * ket.weight * r;
   }
 };

@@ -8,10 +8,14 @@ __device__ __forceinline__ void boys(double t, double prefactor, const double* r
   if (t < 48.0) {
     const int i = static_cast<int>(t * 8.0 + 0.5);
     const double d = i * 0.125 - t;
-    const double* c = rows + i * 8;
-    double v = c[7];
+    const double2* c = reinterpret_cast<const double2*>(rows + i * 8);
+    const double2 c3 = c[3];
+    double v = fma(c3.y, d, c3.x);
 #pragma unroll
-    for (int k = 6; k >= 0; --k) v = fma(v, d, c[k]);
+    for (int k = 2; k >= 0; --k) {
+      const double2 pair = c[k];
+      v = fma(fma(v, d, pair.y), d, pair.x);
+    }
     f[L] = v * prefactor;
     if (L > 0) {
       double e = fma(d, 1 / 5040.0, 1 / 720.0);
@@ -39,11 +43,13 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
   double h[kE * kF];
 #pragma unroll
   for (int n = 0; n < kE * kF; ++n) h[n] = 0.0;
-  for (int i = 0, ip = bra.z; i < bra.w; ++i, ip += kTile) {
-    const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip], weight = pairs.weight()[ip];
-    const double half_p = 0.5 * pairs.inverse()[ip];
-    for (int k = 0, iq = ket.z; k < ket.w; ++k, iq += kTile) {
-      const Primitives s(pairs, p, px, py, pz, weight, iq);
+  // Loads of the ket, which differ from lane to lane, cost more than those of the bra: where registers suffice they are in the outer loop.
+  for (int outer = 0; outer < (KET_OUTER ? ket.w : bra.w); ++outer) {
+    for (int inner = 0; inner < (KET_OUTER ? bra.w : ket.w); ++inner) {
+      const int ip = bra.z + (KET_OUTER ? inner : outer) * kTile, iq = ket.z + (KET_OUTER ? outer : inner) * kTile;
+      const PrimitivePair q(pairs, iq);
+      const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
+      const Primitives s(p, px, py, pz, pairs.weight()[ip], q);
       double f[kTotal + 1];
       if (omega == 0.0) {
         boys<kTotal>(s.t, s.prefactor, rows, grid, f);
@@ -57,10 +63,9 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
           scale *= shrink;
         }
       }
-      // Q - C = (P - C) - (P - Q)
-      vrr<double, double>(h, f, px - a[0], py - a[1], pz - a[2], px - s.x - c[0], py - s.y - c[1], pz - s.z - c[2], -s.rho_p * s.x,
-                          -s.rho_p * s.y, -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, half_p, 0.5 * pairs.inverse()[iq],
-                          0.5 * s.inverse_pq, s.rho_p, s.rho_q);
+      vrr<double, double>(h, f, px - a[0], py - a[1], pz - a[2], q.x - c[0], q.y - c[1], q.z - c[2], -s.rho_p * s.x, -s.rho_p * s.y,
+                          -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, 0.5 * pairs.inverse()[ip], 0.5 * pairs.inverse()[iq], 0.5 * s.inverse_pq,
+                          s.rho_p, s.rho_q);
     }
   }
   double g[kAB * kF];

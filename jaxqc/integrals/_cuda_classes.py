@@ -12,19 +12,25 @@ Pair = tuple[int, int]
 
 # Contracted values (e0|f0) up to which one thread a quartet beats a group of lanes; kets (ss| always go to threads.
 _REGISTER_SIZE = 139
+_ALSO_REGISTERS = ("3120",)
+# Up to this size there are registers enough to keep a primitive of the ket through the loop over those of the bra.
+_KET_OUTER_SIZE = 18
 _BLOCK = 128
 
-# Blocks on a multiprocessor that the compiler is asked for, measured on an H200 (experiments/eri_gpu_classes.py).
-# What is not listed has 1 in the register tier, 3 in the lane tier up to [e0|f0] of (fd|fd), and 1 beyond.
+# Blocks on a multiprocessor that the compiler is asked for, measured on an H200 with (H2O)20/cc-pVTZ.
+# What is not listed has 1 in the register tier; 3 in the lane tier up to [e0|f0] of (dd|dd), and 2 beyond.
 _REGISTER_BLOCKS = {
-    "0000": 6, "1000": 6, "1100": 6, "2000": 6, "1010": 4, "2010": 4, "2100": 4, "2200": 4,
-    "1110": 3, "2020": 3, "3000": 3, "3010": 3,
+    "0000": 8, "1000": 6, "1100": 5, "2000": 6, "1010": 4, "2010": 4, "2100": 4, "2200": 3,
+    "1110": 3, "2020": 3, "3000": 2, "3010": 3, "3100": 3, "3011": 2, "2110": 2, "2210": 2,
+    "3200": 2, "3210": 2, "3120": 2,
 }  # fmt: skip
-_LANE_BLOCKS = {"2111": 5, "2121": 5, "2221": 4, "2222": 4, "3121": 4, "3111": 4}
-_LANE_LARGE = 46 * 46
+_LANE_BLOCKS = {"2111": 5, "2121": 4, "2221": 4, "2130": 4, "3121": 2, "3131": 4, "3333": 2}
+_LANE_LARGE = 31 * 31
 
-# Bytes of shared memory a group of lanes may take for the exchange of (ab|f0); larger ones are sliced by a.
-_EXCHANGE_BYTES = 100_000
+# Bytes of shared memory a group of lanes may take for the exchange of (ab|f0); larger ones are sliced by a. And bytes
+# of a block, which has fewer groups where that is too much.
+_EXCHANGE_BYTES = 50_000
+_BLOCK_BYTES = 110_000
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ def classes(pairs: Sequence[Pair]) -> list[tuple[Pair, Pair]]:
 
 def in_registers(bra: Pair, ket: Pair) -> bool:
     """Whether one thread computes a quartet."""
-    return ncomp(*ket) == 1 or ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE
+    name = "".join(map(str, bra + ket))
+    return ncomp(*ket) == 1 or ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE or name in _ALSO_REGISTERS
 
 
 def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, int]:
@@ -80,7 +87,9 @@ def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, i
     stride = (sum(ket) + 1) * table_row
     stride += 2 if stride // 2 % 2 == 0 else 0
     area = (max(3 * roots * stride, slice_a * nb * row) + 1) // 2 * 2 + 2
-    return (_BLOCK if group == 32 else group), group, slice_a, together * (area + 2 * roots)
+    doubles = together * (area + 2 * roots)
+    groups = max(1, min(_BLOCK // group, _BLOCK_BYTES // (8 * doubles)))
+    return group * groups if group == 32 else group, group, slice_a, doubles
 
 
 @functools.cache
@@ -103,15 +112,16 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
     if registers:
         block, group, file = _BLOCK, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
+        defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
         shared = 0 if bound else 8 * block * (max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1)
         defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else _REGISTER_BLOCKS.get(name, 1)
     else:
         block, group, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
         extra = nab * max(1, 32 // ncomp(*ket)) * (1 if bound else variant.sets)
         file, shared = "eri_lanes.cu", 8 * (block // group) * (doubles + extra)
-        large = ncomp(*bra) * ncomp(*ket) > _LANE_LARGE
+        usual = 2 if ncomp(*bra) > 31 or ncomp(*bra) * ncomp(*ket) > _LANE_LARGE else 3
         defines["CHUNK"] = slice_a
-        defines["MINBLOCKS"] = 1 if large or group > 96 or variant.cart else _LANE_BLOCKS.get(name, 3)
+        defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else _LANE_BLOCKS.get(name, usual)
     defines["BLOCK"] = block
     header = class_header((*bra, *ket), variant.cart, registers)
     entry = "eri_bound" if bound else file.removesuffix(".cu")

@@ -28,8 +28,8 @@ def _tables(lmax: int) -> tuple[np.ndarray, dict[str, int]]:
     def put(name, array):
         nonlocal at
         places[name] = at
-        parts.append(array)
-        at += array.nbytes
+        parts.append(np.pad(array, (0, -array.size % 8)))  # kernels load pairs of numbers
+        at += parts[-1].nbytes
 
     put("exp", exp_grid())
     for order in range(4 * lmax + 1):
