@@ -19,7 +19,7 @@ from jaxqc.integrals._cuda_classes import Variant
 from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
 
 TOLERANCE = 1e-12  # relative to the largest element
-TIERS = {"registers": 139, "lanes": 0}
+TIERS = ("registers", "lanes")
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +37,20 @@ def emulated(emulator, monkeypatch):
 
 
 @pytest.fixture
-def limits(monkeypatch):
-    """Sets a limit by which kernels are chosen and shaped."""
+def change(monkeypatch):
+    """Changes how kernels are chosen and shaped."""
 
-    def change(name, value):
+    def to(name, value):
         monkeypatch.setattr(cuda_classes, name, value)
         cuda_classes.kernel.cache_clear()
 
-    yield change
+    yield to
     cuda_classes.kernel.cache_clear()
 
 
 @pytest.fixture(params=TIERS)
-def tier(request, limits):
-    limits("_REGISTER_SIZE", TIERS[request.param])
+def tier(request, change):
+    change("in_registers", lambda bra, ket: ket == (0, 0) or request.param == "registers")
     return request.param
 
 
@@ -98,12 +98,17 @@ class Case:
 
     def reference(self, density, bra=None, ket=None):
         """J and K from all integrals, those of one class only where it is given."""
-        eri = self.eri
-        if bra is not None and ket is not None:
-            of_bra, of_ket = (self.pair == 100 * p[0] + p[1] for p in (bra, ket))
-            wanted = of_bra[:, :, None, None] & of_ket | of_ket[:, :, None, None] & of_bra
-            eri = np.where(wanted, eri, 0.0)
-        return [np.einsum(f"ijkl,n{d}->n{out}", eri, density, optimize=True) for d, out in (("kl", "ij"), ("jl", "ik"))]
+        if bra is None or ket is None:
+            spec = (("kl", "ij"), ("jl", "ik"))
+            return [np.einsum(f"ijkl,n{d}->n{out}", self.eri, density, optimize=True) for d, out in spec]
+        coulomb, exchange = np.zeros_like(density), np.zeros_like(density)
+        for first, second in dict.fromkeys([(bra, ket), (ket, bra)]):
+            (i, j), (k, l) = (np.nonzero(self.pair == 100 * p[0] + p[1]) for p in (first, second))
+            integrals = self.eri[i[:, None], j[:, None], k, l]
+            for n, d in enumerate(density):
+                coulomb[n, i, j] += integrals @ d[k, l]
+                np.add.at(exchange[n], (i[:, None], k), integrals * d[j[:, None], l])
+        return [coulomb, exchange]
 
     def jk(self, density, threshold=1e-16, symmetric=False):
         """J and K of the whole lowering."""
@@ -186,7 +191,7 @@ def test_any_number_of_densities_of_any_symmetry(kinds, omega, tier):
 
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("cart", [False, True])
-@pytest.mark.parametrize("ls", [(0, 1), (2,)], ids=label)
+@pytest.mark.parametrize("ls", [(0, 1), pytest.param((2,), marks=pytest.mark.slow)], ids=label)
 def test_bounds_are_the_largest_diagonal_integrals(ls, cart, tier):
     basis = case(*ls, cart=cart)
     pairs = basis.pairs
@@ -199,8 +204,8 @@ def test_bounds_are_the_largest_diagonal_integrals(ls, cart, tier):
 
 
 @pytest.mark.usefixtures("emulated")
-def test_the_order_of_launches_does_not_matter_in_fixed_point(limits):
-    limits("_REGISTER_SIZE", 20)  # both tiers
+def test_the_order_of_launches_does_not_matter_in_fixed_point(change):
+    change("in_registers", lambda bra, ket: ket != (1, 1))
     basis, variant = case(0, 1, ncenter=2), Variant(False, deterministic=True)
     density = basis.densities("s")
     tiers = {cuda_classes.kernel(b, k, variant).registers for b, k in all_classes(0, 1)}
@@ -223,9 +228,9 @@ def test_parts_add_up_to_the_whole(parts, tier):
 
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("sets", [1, 2])
-def test_an_exchange_area_that_is_too_small_is_sliced(sets, limits):
-    limits("_REGISTER_SIZE", 0)
-    limits("_EXCHANGE_BYTES", 900)
+def test_an_exchange_area_that_is_too_small_is_sliced(sets, change):
+    change("in_registers", lambda bra, ket: False)
+    change("_EXCHANGE_BYTES", 900)
     p = case(1)
     assert dict(cuda_classes.kernel((1, 1), (1, 1), Variant(False, sets=sets)).unit.defines)["CHUNK"] < 3
     check_class(p, (1, 1), (1, 1), sets)
