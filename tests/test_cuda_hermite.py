@@ -18,7 +18,7 @@ from jaxqc.integrals._boys_table import boys_table
 
 def _derivatives(g, r, top):
     """R_tuv of all orders up to `top` by the recurrence, all m."""
-    table = {(0, 0, 0, m): g[m] for m in range(top + 1)}
+    table: dict[tuple[int, ...], float] = {(0, 0, 0, m): g[m] for m in range(top + 1)}
     for component in hermite_components(top)[1:]:
         axis = next(d for d in range(3) if component[d])
         n = component[axis]

@@ -113,6 +113,42 @@ static __device__ __forceinline__ void base(T alpha, T r2, T r, const T* table, 
   }
 }
 
+#ifndef FREE
+#define FREE 1
+#endif
+#ifndef UNROLL
+#define UNROLL 1
+#endif
+// The same without a branch: both forms are cheap in single precision, and warps mostly need both.
+template <int N, int DEGREE, int EXTENT, int STRIDE>
+static __device__ __forceinline__ void base_of_both(float alpha, float r2, float r, const float* table, float* g) {
+  constexpr float inverse_step = static_cast<float>((kRows - 0.5) / EXTENT), last = kRows - 0.5f;
+  const float t = alpha * r2, scaled = t * inverse_step, inside = min(scaled, last - 0.01f);
+  int index;
+  const float d = inside - nearest(inside, &index);
+  const float* c = table + index * STRIDE;
+  float f = c[DEGREE];
+#pragma unroll
+  for (int k = DEGREE - 1; k >= 0; --k) f = f * d + c[k];
+  const float b = -2.0f * alpha, e = N > 0 ? decay(t) : 0.0f;
+  float power[N + 1];
+  power[0] = r;
+#pragma unroll
+  for (int m = 1; m <= N; ++m) power[m] = power[m - 1] * b;
+  g[N] = f * power[N];
+#pragma unroll
+  for (int m = N - 1; m >= 0; --m) g[m] = (power[m] * e - r2 * g[m + 1]) * static_cast<float>(1.0 / (2 * m + 1));
+  const bool far = scaled >= last;
+  const float y = inverse_root(t), lower = -alpha * y * y;  // -1 / r2
+  float value = 0.886226925f * r * y;
+  g[0] = far ? value : g[0];
+#pragma unroll
+  for (int m = 0; m < N; ++m) {
+    value *= lower * (2 * m + 1);
+    g[m + 1] = far ? value : g[m + 1];
+  }
+}
+
 // A number as a multiple of 2^-10 and the rest, so that differences of places keep their digits in single precision.
 static __device__ __forceinline__ void split(double x, float* high, float* low) {
   const double whole = floor(x * 1024.0) * (1.0 / 1024.0);
@@ -143,7 +179,14 @@ static __device__ __forceinline__ void add_ket(float* acc, const Bra& bra, doubl
               z = (bra.high[2] - row[3]) + (bra.low[2] - row[6]);
   const float product = bra.p32 * q, r = inverse_root(product * static_cast<float>(range) + (bra.p32 + q));
   float g[Ket::kOrder + 1];
-  base<Ket::kOrder, Ket::kDegree32, 18 + 2 * Ket::kOrder, kStride32>(product * r * r, x * x + y * y + z * z, r, table, g);
+#if FREE
+  if constexpr (Ket::kOrder <= 5) {
+    base_of_both<Ket::kOrder, Ket::kDegree32, 18 + 2 * Ket::kOrder, kStride32>(product * r * r, x * x + y * y + z * z, r, table, g);
+  } else
+#endif
+  {
+    base<Ket::kOrder, Ket::kDegree32, 18 + 2 * Ket::kOrder, kStride32>(product * r * r, x * x + y * y + z * z, r, table, g);
+  }
   Ket::add(acc, row + 7, g, x, y, z);
 }
 
@@ -163,6 +206,8 @@ template <class Ket, class T>
 static __device__ __forceinline__ void sweep(T* acc, const Bra& bra, double range, const T* __restrict__ rows, int first, int end,
                                              const T* table) {
   constexpr int kNumbers = 16 / sizeof(T), width = kWidth<Ket, T>;
+  constexpr int kUnroll = sizeof(T) == 4 && Ket::kOrder <= 4 ? UNROLL : 1;
+#pragma unroll kUnroll
   for (int k = first + threadIdx.x / 32; k < end; k += WARPS) {
     const T* from = rows + static_cast<long long>(k) * width;
     if constexpr (width * sizeof(T) <= 128) {
