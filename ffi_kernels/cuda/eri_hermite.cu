@@ -149,13 +149,7 @@ static __device__ __forceinline__ void base_of_both(float alpha, float r2, float
   }
 }
 
-// A number as a multiple of 2^-10 and the rest, so that differences of places keep their digits in single precision.
-static __device__ __forceinline__ void split(double x, float* high, float* low) {
-  const double whole = floor(x * 1024.0) * (1.0 / 1024.0);
-  *high = static_cast<float>(whole);
-  *low = static_cast<float>(x - whole);
-}
-
+// In single precision a place is its rounded value and the rest: differences keep their relative accuracy.
 struct Bra {
   double p, at[3];
   float p32, high[3], low[3];
@@ -283,7 +277,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MINB)
   bra.p32 = static_cast<float>(bra.p);
   for (int d = 0; d < 3; ++d) {
     bra.at[d] = centre[1 + d];
-    split(bra.at[d], &bra.high[d], &bra.low[d]);
+    bra.high[d] = static_cast<float>(bra.at[d]);
+    bra.low[d] = static_cast<float>(bra.at[d] - bra.high[d]);
   }
   float largest = place < nbra ? bounds[index] : 0.0f;
   for (int step = 16; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));

@@ -168,9 +168,9 @@ def _kets(p: Plan, pairs: Pairs, density: jax.Array):
 
 
 def _narrow(rows: jax.Array, l: int, sets: int) -> jax.Array:
-    """Rows in single precision, with places as multiples of 2^-10 and the rest."""
+    """Rows in single precision, with places as rounded values and the rest."""
     places = rows[:, 1:4]
-    high = jnp.floor(places * 1024.0) / 1024.0
+    high = jax.lax.reduce_precision(places, 8, 23)
     numbers = jnp.concatenate([rows[:, :1], high, places - high, rows[:, 4 : 4 + sets * units.hermite_size(l)]], axis=1)
     padding = units.row_width(l, sets, True) - numbers.shape[1]
     return jnp.pad(numbers.astype(jnp.float32), ((0, 0), (0, padding)))
@@ -238,6 +238,13 @@ class Options(NamedTuple):
 
 
 DEFAULT = Options()
+
+
+def units_of(p: Plan, sets: int = 1) -> list[units.Unit]:
+    """All that is compiled for a plan and so many densities at once (1 or 2)."""
+    orders = tuple(p.sizes)
+    classes = [units.pair_unit(c.la, c.lb, p.cart) for c in p.classes]
+    return [units.UNIQUE, *classes, *(s.unit for l in orders for s in units.sweeps(l, orders, sets))]
 
 
 def coulomb(
