@@ -79,31 +79,33 @@ def _sums(la: int, lb: int) -> Iterator[str]:
         for e in range(1, top + 1):
             yield f"  d{axis}[{e}] = {f'{e}.0 * ' if e > 1 else ''}{axis}[{e - 1}];"
     for ez in range(top + 1):
-        yield "  {"
-        yield f"    double {', '.join('t_' + name for name in second)};"
-        opened = set()
+        lines: list[str] = []
+        opened: list[str] = []
         for ey in range(top + 1 - ez):
             levels = [ex for ex in range(top + 1 - ez - ey) if (ex, ey, ez) in place]
             if not levels:
                 continue
-            yield "    {"
+            lines.append("    {")
             for name, value in first.items():
                 used = [ex for ex in levels if ex or name != "d"]
                 if used:
                     terms = (f"gamma[{place[ex, ey, ez]}] * {value.format(ex, ex + 1)}" for ex in used)
-                    yield f"      const double s{name} = {' + '.join(terms)};"
+                    lines.append(f"      const double s{name} = {' + '.join(terms)};")
             for name, text in second.items():
                 of_x, of_y = text.split()
                 if (of_y == "d" and ey == 0) or (of_x == "d" and levels == [0]):
                     continue
                 product = f"s{of_x} * {factor_y[of_y].format(ey, ey + 1)}"
-                yield f"      {'t_' + name + ' +=' if name in opened else 't_' + name + ' ='} {product};"
-                opened.add(name)
-            yield "    }"
+                lines.append(f"      t_{name} {'+=' if name in opened else '='} {product};")
+                opened += [] if name in opened else [name]
+            lines.append("    }")
         for k, text in enumerate(_SUMS):
             of_x, of_y, of_z = text.split()
             if of_x + of_y in opened and not (of_z == "d" and ez == 0):
-                yield f"    out[{k}] += t_{of_x + of_y} * {factor_z[of_z].format(ez, ez + 1)};"
+                lines.append(f"    out[{k}] += t_{of_x + of_y} * {factor_z[of_z].format(ez, ez + 1)};")
+        yield "  {"
+        yield f"    double {', '.join('t_' + name for name in opened)};"
+        yield from lines
         yield "  }"
     yield "}\n"
 

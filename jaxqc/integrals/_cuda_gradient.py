@@ -48,7 +48,7 @@ def _lane_shape(bra: Pair, ket: Pair, size) -> tuple[int, int, int, int]:
     tables, exchange = 3 * roots * stride, slice_a * nb * row
     area = ((tables + exchange if slice_a == size(bra[0]) else max(tables, exchange)) + 1) // 2 * 2 + 2
     shared = 8 * together * (area + 2 * roots)
-    groups = max(1, min(_BLOCK // group, _SHARED_BYTES // shared))
+    groups = max(1, min(_BLOCK // group, _SHARED_BYTES // shared)) if group == 32 else 1
     return group * groups, group, slice_a, groups * shared
 
 

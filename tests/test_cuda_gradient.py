@@ -1,0 +1,176 @@
+"""The kernels of the gradients of J and K for GPUs, run thread by thread on the CPU, against the CPU's own kernels."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import two_electron_cases as cases
+from cuda_emulation import Emulator, available
+
+from jaxqc.gpu import build, nvrtc
+from jaxqc.integrals import _cuda_classes as cuda_classes
+from jaxqc.integrals import _cuda_gradient as cuda_gradient
+from jaxqc.integrals import _cuda_jk as cuda_jk
+from jaxqc.integrals import _cuda_pairs as cuda_pairs
+from jaxqc.integrals import _jk
+
+TOLERANCE = 1e-12  # relative to the largest derivative
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    if not available():
+        pytest.skip("needs g++")
+    return Emulator(tmp_path_factory.mktemp("emulated"))
+
+
+@pytest.fixture
+def emulated(emulator, monkeypatch):
+    for module in (cuda_gradient, cuda_jk, cuda_pairs):
+        monkeypatch.setattr(module, "call", emulator.call)
+    monkeypatch.setattr(cuda_jk, "_BUSY", 4)  # few blocks: the emulator runs one after the other
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Changes how kernels are chosen and shaped."""
+
+    def to(name, value):
+        monkeypatch.setattr(cuda_gradient, name, value)
+        cuda_gradient.kernel.cache_clear()
+
+    yield to
+    cuda_gradient.kernel.cache_clear()
+
+
+def shells_of(ls, cart=False, ncenter=2):
+    """Random shells of the angular momenta `ls` on each of `ncenter` places."""
+    rng = np.random.default_rng(3 * len(ls) + max(ls))
+    shells = [[cases.contraction(rng, l, (k + l) % 2 + 1, 0.3, 4.0) for l in ls] for k in range(ncenter)]
+    return cases.shell_list(cases.mole(cases.CENTERS[:ncenter], shells, cart))
+
+
+def both(shells, nset=1, symmetric=True, cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13):
+    """The gradient of the CUDA kernels and of those of the CPU for random densities and weights."""
+    nao = _jk.nao_of(shells.ls, cart)
+    matrices = np.random.default_rng(nao).normal(size=(3, nset, nao, nao))
+    if symmetric:
+        matrices += matrices.swapaxes(-1, -2)
+    operands = [jnp.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients, *matrices)]
+    settings = dict(cart=cart, coulomb=coulomb, exchange=exchange, omega=omega, threshold=threshold)
+    layout = (shells.ls, shells.nprims)
+    found = cuda_gradient.lowered(*operands, layout=layout, **settings)
+    reference = _jk._gradient.bind(*operands, layout=layout, **settings | {"threshold": 1e-15})
+    return np.asarray(found), np.asarray(reference)
+
+
+def assert_same(found, reference, tolerance=TOLERANCE):
+    np.testing.assert_allclose(found, reference, rtol=0, atol=tolerance * np.abs(reference).max())
+    np.testing.assert_allclose(found.sum(axis=0), 0, atol=tolerance * np.abs(reference).max())
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("size", [0, 100])
+def test_s_and_p_in_both_tiers(change, size):
+    change("_REGISTER_SIZE", size)
+    assert_same(*both(shells_of((0, 1))))
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(nset=2, symmetric=False),
+        dict(omega=0.4),
+        pytest.param(dict(exchange=False), marks=pytest.mark.slow),
+        pytest.param(dict(coulomb=False, nset=3, symmetric=False, omega=0.7), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_settings(settings):
+    assert_same(*both(shells_of((0, 1)), **settings))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("cart", [False, True])
+@pytest.mark.parametrize("ls", [(0, 1, 2), (1, 3), (0, 4), (2, 3), (5,)], ids=str)
+def test_higher_functions(ls, cart):
+    assert_same(*both(shells_of(ls, cart), cart=cart))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(("name", "value"), [("_EXCHANGE_BYTES", 900), ("_ONCE", 0), ("_REGISTER_SIZE", 300)])
+def test_other_shapes(change, name, value):
+    change(name, value)
+    assert_same(*both(shells_of((1, 2))))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_screening_keeps_the_gradient_and_drops_quartets(monkeypatch):
+    centers = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.5], [0.0, 9.0, 0.0]])
+    shells = cases.shell_list(cases.mole(centers, [[[0, [0.8, 1.0]]]] * 3))
+    for threshold in (1e-13, 1e-6):
+        found, reference = both(shells, threshold=threshold)
+        assert_same(found, reference, 1e3 * threshold)
+    assert not np.array_equal(found, both(shells, threshold=1e-13)[0])
+
+
+@pytest.mark.usefixtures("emulated")
+def test_fixed_point_sums_do_not_depend_on_the_order(monkeypatch):
+    monkeypatch.setenv("JAXQC_DETERMINISTIC", "1")
+    shells = shells_of((0,), ncenter=4)
+    found, reference = both(shells)
+    assert_same(found, reference)
+    monkeypatch.setattr(cuda_gradient, "_COPIES", 3)
+    cuda_gradient.kernel.cache_clear()
+    assert np.array_equal(both(shells)[0], found)
+    cuda_gradient.kernel.cache_clear()
+
+
+@pytest.mark.usefixtures("emulated")
+def test_what_is_not_a_number_stays_so():
+    shells = shells_of((0,))
+    nao = _jk.nao_of(shells.ls, False)
+    density = jnp.full((1, nao, nao), jnp.nan)
+    operands = (*map(jnp.asarray, (shells.centers, shells.exponents, shells.coefficients)), density, density, density)
+    settings = dict(cart=False, coulomb=True, exchange=False, omega=0.0, threshold=1e-13)
+    found = cuda_gradient.lowered(*operands, layout=(shells.ls, shells.nprims), **settings)
+    assert np.isnan(found).all()
+
+
+def _classes(lmax, least):
+    pairs = [(la, lb) for la in range(lmax + 1) for lb in range(la + 1)]
+    return [(b, k) for b, k in cuda_classes.classes(pairs) if max(b[0], k[0]) >= least]
+
+
+# Bytes of spills that kernels may have: none up to p, but for one class; more with each l.
+SPILLS = {1: 500, 2: 1200, 3: 4500, 4: 40000}
+
+
+@pytest.mark.parametrize(
+    ("arch", "lmax", "cart"),
+    [
+        (90, 1, False),
+        pytest.param(90, 2, False, marks=pytest.mark.slow),
+        pytest.param(90, 3, False, marks=pytest.mark.slow),
+        pytest.param(80, 2, False, marks=pytest.mark.slow),
+        pytest.param(90, 2, True, marks=pytest.mark.slow),
+    ],
+)
+def test_resources(arch, lmax, cart, tmp_path, monkeypatch):
+    try:
+        nvrtc()
+    except ImportError as error:
+        pytest.skip(f"needs NVRTC: {error}")
+    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+    kernels = [
+        cuda_gradient.kernel(b, k, cuda_classes.Variant(cart)) for b, k in _classes(lmax, lmax if lmax > 1 else 0)
+    ]
+    for kernel, built in zip(kernels, build([k.unit for k in kernels], arch), strict=True):
+        (used,) = built.resources().values()
+        blocks = dict(kernel.unit.defines)["MINBLOCKS"]
+        assert used["registers"] * kernel.block * blocks <= 65536, (kernel.unit.name, used)
+        assert kernel.shared * blocks <= 220_000, (kernel.unit.name, kernel.shared)
+        if not cart:
+            assert used["spill"] <= SPILLS[lmax], (kernel.unit.name, used)
