@@ -34,7 +34,7 @@ def _emulated(tmp_path_factory):
 @pytest.fixture
 def small_memory(monkeypatch):
     """A function that leaves less shared memory: short lists then go the ways of long ones."""
-    tables = (_cuda_units.density_classes, _cuda_units.potential_classes, _cuda_units.gradient_class)
+    tables = (_cuda_units.density_classes, _cuda_units.potential_classes, _cuda_units.gradient_classes)
 
     def clear():
         for table in tables:

@@ -29,14 +29,22 @@ def _units(arch, lmax, cart, ncomp, nao=2000, capacity=256):
         *units.density_classes(arch, nao, capacity, lmax, cart, ncomp, 1),
         *units.density_classes(arch, nao, capacity, lmax, cart, ncomp, 2),
         *units.potential_classes(arch, nao, capacity, lmax, cart, ncomp, False),
-        units.gradient_class(arch, nao, capacity, lmax, cart, ncomp),
+        *units.gradient_classes(arch, nao, capacity, lmax, cart, ncomp),
     ]
     return list(dict.fromkeys([units.rows_unit(lmax, cart), *(c.unit for c in classes)]))
 
 
 # Bytes of spills that a kernel may have. The potential holds 64 registers of sums in each thread while orbital values
 # are made, and is faster so than with half as many threads.
-SPILLS = {"xc_basis": 0, "xc_rows": 0, "xc_order": 0, "xc_density": 160, "xc_density_tau": 640, "xc_potential": 480, "xc_gradient": 320}
+SPILLS = {
+    "xc_basis": 0,
+    "xc_rows": 0,
+    "xc_order": 0,
+    "xc_density": 160,
+    "xc_density_tau": 640,
+    "xc_potential": 480,
+    "xc_gradient": 400,
+}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,7 @@ def test_kernels_compile_up_to_l_of_6(cart):
 def test_size_classes_cover_all_lengths_within_shared_memory(arch, nao, capacity, ncomp):
     tables = [units.density_classes(arch, nao, capacity, 3, False, ncomp, sets) for sets in (1, 2)]
     tables.append(units.potential_classes(arch, nao, capacity, 3, False, ncomp, False))
+    tables.append(units.gradient_classes(arch, nao, capacity, 3, False, ncomp))
     for classes in tables:
         assert classes[0].low == 0 and classes[-1].high is None
         assert all(a.high == b.low for a, b in zip(classes, classes[1:], strict=False))

@@ -1,20 +1,21 @@
 // The derivative of <c, R D> with respect to the centres of the shells and to the points.
 //
-// With X = phi D, F = (c_1..3 . grad phi) D, Y_j = (d_j phi) D and b = 2 c_1..3, moving a point changes <c, R D> by
+// With X = phi D, Y_j = (d_j phi) D, F = sum_j c_j Y_j and b = 2 c_1..3, moving a point changes <c, R D> by
 //   G_i = sum_m [2 c_0 d_i phi X + sum_j b_j d_i d_j phi X + 2 d_i phi F + c_4 sum_j d_i d_j phi Y_j],
-// and moving a centre by minus the part of its shell. Each term is a pass: orbital values alpha phi + beta . grad phi in shared
-// memory, their product with D, dots s d_i phi + sum_j b_j d_i d_j phi.
-// Macros: ROW points a row, KU steps of D held ahead, NC components (1, 4, 5), MINB blocks a multiprocessor.
+// and moving a centre by minus the part of its shell. The first pass has X and F, with phi and c_1..3 . grad phi side by side in
+// shared memory, so that D is read once for both; then each Y_j has one.
+// Macros: ROW points a row, CW warps, KU steps of D held ahead, NC components (1, 4, 5), MINB blocks a multiprocessor.
 #define P 32
 #define MW 1
-#define CW 8
 #define CHUNKED 1
 #include "xc_product.cuh"
 
 #define WARPS CW
-constexpr int PASSES = NC == 1 ? 1 : NC == 4 ? 2 : 5;
+#define ARRAYS (NC == 1 ? 1 : 2)
+constexpr int PASSES = NC == 5 ? 4 : 1;
 
-// G of one slab, added to that of the lane's point; sums over the points go to the centres.
+// G of one slab, added to that of the lane's point; sums over the points go to the centres. Xs: a product, and where TWO, F.
+template <bool TWO>
 __device__ __forceinline__ void slab_gradient(const ShellEntry* entries, const int* codes, int ns, int s, int slab, const Primitive* prims,
                                               const double* Xs, double X, double Y, double Z, int lane, double scale, const double* b,
                                               double* mine, double* centers) {
@@ -26,7 +27,15 @@ __device__ __forceinline__ void slab_gradient(const ShellEntry* entries, const i
     const double r2[1] = {r[0] * r[0] + r[1] * r[1] + r[2] * r[2]};
     double R[1], R1[1], R2[1];
     radial<1, 2>(prims + e.prim, e.nprim, r2, R, R1, R2);
+    double G[3] = {};
     const double* at = Xs + o * LX + lane;
+    if (TWO) {
+      const auto v = [&](int m) { return static_cast<unsigned>(o + m) < 8u ? at[(8 + m) * LX] : 0.0; };
+      double S[4];
+      angular_dot(e.l, r[0], r[1], r[2], v, S);
+#pragma unroll
+      for (int i = 0; i < 3; i++) G[i] = 2.0 * fma(R1[0] * S[0], r[i], R[0] * S[i + 1]);
+    }
     const auto v = [&](int m) { return static_cast<unsigned>(o + m) < 8u ? at[m * LX] : 0.0; };
     double S[10];
     angular_hessian(e.l, r[0], r[1], r[2], v, S);
@@ -34,10 +43,9 @@ __device__ __forceinline__ void slab_gradient(const ShellEntry* entries, const i
     const double second[3] = {b[0] * S[4] + b[1] * S[5] + b[2] * S[6], b[0] * S[5] + b[1] * S[7] + b[2] * S[8],
                               b[0] * S[6] + b[1] * S[8] + b[2] * S[9]};
     const double along = scale * R1[0] * S[0] + R1[0] * bs + R2[0] * bx * S[0];
-    double G[3];
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-      G[i] = r[i] * along + (scale * R[0] + R1[0] * bx) * S[i + 1] + R1[0] * b[i] * S[0] + R[0] * second[i];
+      G[i] += r[i] * along + (scale * R[0] + R1[0] * bx) * S[i + 1] + R1[0] * b[i] * S[0] + R[0] * second[i];
       mine[i] += G[i];
     }
 #pragma unroll
@@ -59,9 +67,10 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_gradient(
   constexpr int SPLIT = ROW / P;
   const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
-  double* phi = shared;  // [chunk][LD]
-  double* buffer = phi + chunk * LD + warp * 8 * LX;
-  ShellEntry* entries = reinterpret_cast<ShellEntry*>(phi + chunk * LD + WARPS * 8 * LX);
+  double* phi = shared;  // [ARRAYS][chunk][LD]
+  const int array = chunk * LD;
+  double* buffer = phi + ARRAYS * array + warp * ARRAYS * 8 * LX;
+  ShellEntry* entries = reinterpret_cast<ShellEntry*>(phi + ARRAYS * (array + WARPS * 8 * LX));
   int* idx = reinterpret_cast<int*>(entries + max_shells);
   float* slab_bound = reinterpret_cast<float*>(idx + max_functions);
   short* slab_shell = reinterpret_cast<short*>(slab_bound + max_functions / 8);
@@ -95,61 +104,73 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_gradient(
       const int reach = prefix(slab_bound, slabs, 0, factor, lane);
 #pragma unroll 1
       for (int pass = 0; pass < PASSES; pass++) {
-        double alpha = 0.0, beta[3] = {}, scale = 0.0, b[3] = {};
-        if (pass == 0) {
-          alpha = 1.0;
-          scale = 2.0 * c[0];
-          if (NC > 1) {
+        const bool start = pass == 0;
+        const double scale = start ? 2.0 * c[0] : 0.0;
+        double beta[3], b[3];
 #pragma unroll
-            for (int i = 0; i < 3; i++) b[i] = 2.0 * c[i + 1];
-          }
-        } else if (pass == 1) {
-          scale = 2.0;
-#pragma unroll
-          for (int i = 0; i < 3; i++) beta[i] = c[i + 1];
-        } else {
-#pragma unroll
-          for (int i = 0; i < 3; i++) {
-            if (pass == i + 2) {
-              beta[i] = 1.0;
-              b[i] = c[4];
-            }
-          }
+        for (int i = 0; i < 3; i++) {
+          beta[i] = start ? (NC > 1 ? c[i + 1] : 0.0) : pass == i + 1 ? 1.0 : 0.0;
+          b[i] = start ? 2.0 * beta[i] : c[4] * beta[i];
         }
         for (int k0 = 0; k0 < reach; k0 += chunk) {
           const int k1 = min(padded, k0 + chunk);
           __syncthreads();
-          for (int i = tid; i < (k1 - functions) * P; i += WARPS * 32) phi[(functions - k0 + i / P) * LD + i % P] = 0.0;
+          for (int i = tid; i < (k1 - functions) * P; i += WARPS * 32) {
+#pragma unroll
+            for (int a = 0; a < ARRAYS; a++) phi[a * array + (functions - k0 + i / P) * LD + i % P] = 0.0;
+          }
           for (int s = slab_shell[k0 >> 3] + warp; s < ns; s += WARPS) {
             const ShellEntry e = entries[s];
             if (e.offset >= k1) break;
             const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
             double R[1], R1[1];
-            radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
-            const double h = fma(R1[0], beta[0] * x + beta[1] * y + beta[2] * z, alpha * R[0]);
+            radial<1, (NC > 1)>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
             const int f = static_cast<int>(e.offset) - k0;
-            angular_directional(e.l, x, y, z, R[0] * beta[0], R[0] * beta[1], R[0] * beta[2], [&](int m, double v, double w) {
-              if (static_cast<unsigned>(f + m) < static_cast<unsigned>(k1 - k0)) phi[(f + m) * LD + lane] = fma(v, h, w);
+#if NC == 1
+            angular_values(e.l, x, y, z, [&](int m, double v) {
+              if (static_cast<unsigned>(f + m) < static_cast<unsigned>(k1 - k0)) phi[(f + m) * LD + lane] = v * R[0];
             });
+#else
+            const double h = R1[0] * (beta[0] * x + beta[1] * y + beta[2] * z);
+            double* slope = phi + (start ? array : 0) + lane;
+            angular_directional(e.l, x, y, z, R[0] * beta[0], R[0] * beta[1], R[0] * beta[2], [&](int m, double v, double w) {
+              if (static_cast<unsigned>(f + m) >= static_cast<unsigned>(k1 - k0)) return;
+              if (start) phi[(f + m) * LD + lane] = v * R[0];
+              slope[(f + m) * LD] = fma(v, h, w);
+            });
+#endif
           }
           __syncthreads();
           for (int slab = warp; slab < slabs; slab += CW) {
             const int limit = min(prefix(slab_bound, slabs, slab, factor, lane), k1) - k0;
             if (limit <= 0) break;
-            double acc[1][2][4] = {};
-            slab_product<1>(acc, phi + t * LD + g, 0, idx + k0, matrix + static_cast<int64>(idx[8 * slab + g]) * nao, limit, t);
-            __syncwarp();
-            double* x = buffer + 2 * t * LX + g;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-              x[16 * i] = acc[0][i][0];
-              x[LX + 16 * i] = acc[0][i][1];
-              x[16 * i + 8] = acc[0][i][2];
-              x[LX + 16 * i + 8] = acc[0][i][3];
+            const double *A = phi + t * LD + g, *column = matrix + static_cast<int64>(idx[8 * slab + g]) * nao;
+            double acc[ARRAYS][2][4] = {};
+            if (start) {
+              slab_product<ARRAYS>(acc, A, array, idx + k0, column, limit, t);
+            } else {
+              slab_product<1>(acc, A, 0, idx + k0, column, limit, t);
             }
             __syncwarp();
-            slab_gradient(entries, list + static_cast<int64>(row) * capacity, ns, slab_shell[slab], 8 * slab, prims, buffer, X, Y, Z, lane,
-                          scale, b, mine, centers);
+#pragma unroll
+            for (int a = 0; a < ARRAYS; a++) {
+              double* x = buffer + (8 * a + 2 * t) * LX + g;
+#pragma unroll
+              for (int i = 0; i < 2; i++) {
+                x[16 * i] = acc[a][i][0];
+                x[LX + 16 * i] = acc[a][i][1];
+                x[16 * i + 8] = acc[a][i][2];
+                x[LX + 16 * i + 8] = acc[a][i][3];
+              }
+            }
+            __syncwarp();
+            const int* codes = list + static_cast<int64>(row) * capacity;
+            if (start) {
+              slab_gradient<(ARRAYS > 1)>(entries, codes, ns, slab_shell[slab], 8 * slab, prims, buffer, X, Y, Z, lane, scale, b, mine,
+                                          centers);
+            } else {
+              slab_gradient<false>(entries, codes, ns, slab_shell[slab], 8 * slab, prims, buffer, X, Y, Z, lane, scale, b, mine, centers);
+            }
           }
         }
       }

@@ -216,11 +216,12 @@ def gradient(
     nao = matrices.shape[1]
     if n == 0 or nset == 0:
         return [jnp.zeros((shells.nshell, 3)), jnp.zeros((n, 3))]
-    c = units.gradient_class(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp)
-    buffers = (*map(operand, (9, 10, 11)), result(0), result(1))
-    arguments = (*_WITHOUT_WEIGHTS, *buffers, *_scalars(c, n, nset, lists, nao, epsilon))
-    step = Step(c.unit, c.kernel, c.block, arguments, shared=c.shared)
+    steps = []
+    for c in units.gradient_classes(architecture(), nao, lists.capacity, max(shells.ls), cart, ncomp):
+        buffers = (*map(operand, (9, 10, 11)), result(0), result(1))
+        arguments = (*_WITHOUT_WEIGHTS, *buffers, *_scalars(c, n, nset, lists, nao, epsilon))
+        steps.append(Step(c.unit, c.kernel, c.block, arguments, shared=c.shared))
     shapes = [jax.ShapeDtypeStruct((shells.nshell, 3), np.float64), jax.ShapeDtypeStruct((n, 3), np.float64)]
     arrays = _arrays(shells, cart, points, lists)
     largest = jnp.max(jnp.abs(matrices))
-    return call("jaxqc_xc_gradient", [step], shapes, *arrays, matrices, largest, coefficient, zeroed=(0, 1))
+    return call("jaxqc_xc_gradient", steps, shapes, *arrays, matrices, largest, coefficient, zeroed=(0, 1))

@@ -90,9 +90,10 @@ _SHAPES = {
     "one": (DensityShape(64, 1, 8, 2, 2, (96, None)), _TWO_BLOCKS, DensityShape(64, 1, 8, 2, 2, chunked=True)),
     "two": (_TWO_BLOCKS, _ONE_BLOCK, _CHUNKS),
 }
-# With tau: up to the end of the class; and windows for lists of any length.
-_DENSITY_TAU_SHAPES = (DensityShape(32, 1, 8, 1, 2, (96,)), DensityShape(32, 1, 16, 1, 1, chunked=True))
-_TAU_ARRAYS = 4  # values and derivatives
+# With tau, and for gradients: whole lists, where two blocks hold them; parts of lists of any length.
+_PARTS = tuple(DensityShape(32, 1, cw, 1, 1, chunked=True) for cw in (16, 8, 4))
+_TAU_DENSITY_SHAPES = (DensityShape(32, 1, 8, 1, 2, (96,)), *_PARTS)
+_GRADIENT_SHAPES = (DensityShape(32, 1, 8, 2, 2, (None,)), *(replace(shape, ku=2) for shape in _PARTS))
 # Two densities share orbital values and dots in rows of up to so many functions; beyond, chunks for each are as fast.
 _TOGETHER = 224
 
@@ -156,28 +157,51 @@ def density_classes(
 
 
 def _tau_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool) -> tuple[SizeClass, ...]:
+    key = (arch, nao, capacity, lmax, cart)
+    return _held_classes("xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5)
+
+
+@functools.lru_cache(maxsize=256)
+def gradient_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int) -> tuple[SizeClass, ...]:
+    """Classes of the gradient kernel."""
+    key, arrays = (arch, nao, capacity, lmax, cart), 1 if ncomp == 1 else 2
+    return _held_classes("xc_gradient", _GRADIENT_SHAPES, *key, arrays=arrays, buffers=arrays, sums=3, NC=ncomp)
+
+
+def _held_classes(
+    kernel: str, shapes: tuple[DensityShape, ...], arch: int, nao: int, capacity: int, lmax: int, cart: bool, *,
+    arrays: int, buffers: int, sums: int, **defines: int,
+) -> tuple[SizeClass, ...]:  # fmt: skip
+    """Classes of a kernel that holds `arrays` of orbital values, and of each warp `buffers` of 8 functions."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
-    for shape in _DENSITY_TAU_SHAPES:
+    for shape in shapes:
         limit = shared_limit(arch, shape.minb)
-        high = most if shape.chunked else min(most, *shape.ends)
-
-        def size(held, functions):
-            return 8 * _TAU_ARRAYS * held * (shape.p + 4) + _tail(functions, min(functions, capacity))
-
-        held = _largest(lambda n, functions=high: size(n, functions), limit, high)
-        if high <= low or held < (_STEP if shape.chunked else high):
-            continue
         # The sums of the warps go where the orbital values were.
-        held = max(held, -(-shape.cw * 5 // _TAU_ARRAYS // _STEP) * _STEP)
+        least = -(-shape.cw * sums * shape.p // (arrays * (shape.p + 4)) // _STEP) * _STEP
+
+        def size(held, functions, shape=shape, least=least):
+            values = arrays * max(held, least) * (shape.p + 4) + buffers * shape.cw * 8 * (shape.p + 2)
+            return 8 * values + _tail(functions, min(functions, capacity))
+
+        if shape.chunked:
+            high = most
+            held = _largest(lambda n, size=size: size(n, most), limit, most)
+            if held < min(most, 8 * shape.cw):
+                continue
+        else:
+            fit = _largest(lambda n, size=size: size(n, n), limit, most)
+            held = high = min(fit, most if shape.ends[0] is None else shape.ends[0])
+        if high <= low:
+            continue
         unit = _unit(
-            "xc_density_tau.cu", ("xc_density_tau",), lmax, cart, ROW=ROW_DENSITY, P=shape.p, MW=shape.mw, CW=shape.cw,
-            KU=shape.ku, MINB=shape.minb,
+            f"{kernel}.cu", (kernel,), lmax, cart, ROW=ROW_DENSITY, P=shape.p, MW=shape.mw, CW=shape.cw, KU=shape.ku,
+            MINB=shape.minb, **defines,
         )  # fmt: skip
-        last, shells = (None if high >= most else high), min(high, capacity)
+        last, shared = (None if high >= most else high), size(held, high)
         block = 32 * shape.mw * shape.cw
-        out.append(SizeClass(low, last, unit, "xc_density_tau", block, size(held, high), shells, high, held))
+        out.append(SizeClass(low, last, unit, kernel, block, shared, min(high, capacity), high, max(held, least)))
         low = high
-    _fits(low >= most and all(c.shared <= shared_limit(arch) for c in out), capacity)
+    _fits(low >= most, capacity)
     return tuple(out)
 
 
@@ -285,26 +309,6 @@ def potential_classes(
     return tuple(out)
 
 
-_GRADIENT_WARPS, _GRADIENT_BLOCKS = 8, 2
-
-
-@functools.lru_cache(maxsize=256)
-def gradient_class(arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int) -> SizeClass:
-    """The one class of the gradient kernel."""
-    most = _bounds(nao, capacity, lmax, cart)
-    shells = min(most, capacity)
-    for blocks in (_GRADIENT_BLOCKS, 1):
-        limit = shared_limit(arch, blocks)
-        fixed = 8 * _GRADIENT_WARPS * 8 * 34 + _tail(most, shells)
-        chunk = _largest(lambda n, fixed=fixed: 8 * n * 36 + fixed, limit, max(most, 32))
-        if chunk >= min(128, max(most, 32)):
-            break
-    _fits(chunk >= 32, capacity)
-    unit = _unit("xc_gradient.cu", ("xc_gradient",), lmax, cart, ROW=ROW_DENSITY, KU=2, NC=ncomp, MINB=_GRADIENT_BLOCKS)
-    shared = 8 * chunk * 36 + fixed
-    return SizeClass(0, None, unit, "xc_gradient", 32 * _GRADIENT_WARPS, shared, shells, most, chunk)
-
-
 def units_for(lmax: int, cart: bool, arch: int) -> list[Unit]:
     """All that calculations in a basis up to `lmax` compile, small molecules and large, on grids of any functional."""
     units = [rows_unit(lmax, cart)]
@@ -312,5 +316,5 @@ def units_for(lmax: int, cart: bool, arch: int) -> list[Unit]:
         for ncomp in (1, 4, 5):
             key = (arch, nao, capacity, lmax, cart, ncomp)
             classes = [c for sets in (1, 2) for c in density_classes(*key, sets)]
-            units += [c.unit for c in (*classes, *potential_classes(*key, False), gradient_class(*key))]
+            units += [c.unit for c in (*classes, *potential_classes(*key, False), *gradient_classes(*key))]
     return list(dict.fromkeys(units))
