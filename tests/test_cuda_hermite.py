@@ -91,7 +91,7 @@ def _density(mol, n):
 
 def _reference(mol, density, omega=0.0):
     with mol.with_range_coulomb(omega):
-        return scf.hf.get_jk(mol, density, hermi=1, with_k=False)[0]
+        return np.asarray(scf.hf.get_jk(mol, np.asarray(density), hermi=1, with_k=False)[0])
 
 
 def _mole(ls, cart, shared=2):
