@@ -1,31 +1,24 @@
 """Which kernel serves which class of electron-repulsion integrals on a GPU, and its launch shape."""
 
 import functools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
 from jaxqc.gpu import Unit
+from jaxqc.gpu._compile import source_folder
 
 Pair = tuple[int, int]
 
-# Contracted values (e0|f0) up to which one thread a quartet beats a group of lanes; kets (ss| always go to threads.
+# Tier of each class, and blocks on a multiprocessor that the compiler is asked for: experiments/eri_gpu_classes.py.
+_SHAPES = "eri_shapes_sm90.json"
+# Classes that it does not name: contracted values (e0|f0) up to which one thread a quartet beats a group of lanes.
 _REGISTER_SIZE = 139
-_ALSO_REGISTERS = ("3120",)
 # Up to this size there are registers enough to keep a primitive of the ket through the loop over those of the bra.
 _KET_OUTER_SIZE = 18
 _BLOCK = 128
-
-# Blocks on a multiprocessor that the compiler is asked for, measured on an H200 with (H2O)20/cc-pVTZ.
-# What is not listed has 1 in the register tier; 3 in the lane tier up to [e0|f0] of (dd|dd), and 2 beyond.
-_REGISTER_BLOCKS = {
-    "0000": 8, "1000": 6, "1100": 5, "2000": 6, "1010": 4, "2010": 4, "2100": 4, "2200": 3,
-    "1110": 3, "2020": 3, "3000": 2, "3010": 3, "3100": 3, "3011": 2, "2110": 2, "2210": 2,
-    "3200": 2, "3210": 2, "3120": 2,
-}  # fmt: skip
-_LANE_BLOCKS = {"2111": 5, "2121": 4, "2221": 4, "2130": 4, "3121": 2, "3131": 4, "3333": 2}
-_LANE_LARGE = 31 * 31
 
 # Bytes of shared memory a group of lanes may take for the exchange of (ab|f0); larger ones are sliced by a. And bytes
 # of a block, which has fewer groups where that is too much.
@@ -68,10 +61,21 @@ def classes(pairs: Sequence[Pair]) -> list[tuple[Pair, Pair]]:
     return [(bra, ket) for n, bra in enumerate(ordered) for ket in ordered[: n + 1]]
 
 
-def in_registers(bra: Pair, ket: Pair) -> bool:
-    """Whether one thread computes a quartet."""
-    name = "".join(map(str, bra + ket))
-    return ncomp(*ket) == 1 or ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE or name in _ALSO_REGISTERS
+@functools.cache
+def shapes() -> dict[str, tuple[str, int]]:
+    """Tier ("registers" or "lanes") and blocks a multiprocessor of the classes that were measured, by their digits."""
+    return {
+        name: (tier, blocks)
+        for name, (tier, blocks) in json.loads((source_folder() / _SHAPES).read_text())["shapes"].items()
+    }
+
+
+def shape(bra: Pair, ket: Pair) -> tuple[bool, int]:
+    """Whether one thread computes a quartet, and blocks on a multiprocessor. Kets (ss| always go to threads."""
+    size = ncomp(*bra) * ncomp(*ket)
+    usual = ("registers", 1) if ncomp(*ket) == 1 or size <= _REGISTER_SIZE else ("lanes", 2)
+    tier, blocks = shapes().get("".join(map(str, bra + ket)), usual)
+    return tier == "registers", blocks
 
 
 def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, int]:
@@ -98,9 +102,8 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
 
     **Arguments:** `bound`: for Schwarz bounds of the pairs, bra and ket being the same class, instead of J and K.
     """
-    registers = in_registers(bra, ket)
+    registers, blocks = shape(bra, ket)
     size = ncart if variant.cart else nsph
-    name = "".join(map(str, bra + ket))
     defines = dict(zip(("LA", "LB", "LC", "LD"), bra + ket, strict=True)) | {
         "COULOMB": int(variant.coulomb),
         "EXCHANGE": int(variant.exchange),
@@ -114,14 +117,13 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
         shared = 0 if bound else 8 * block * (max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1)
-        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else _REGISTER_BLOCKS.get(name, 1)
+        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
     else:
         block, group, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
         extra = nab * max(1, 32 // ncomp(*ket)) * (1 if bound else variant.sets)
         file, shared = "eri_lanes.cu", 8 * (block // group) * (doubles + extra)
-        usual = 2 if ncomp(*bra) > 31 or ncomp(*bra) * ncomp(*ket) > _LANE_LARGE else 3
         defines["CHUNK"] = slice_a
-        defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else _LANE_BLOCKS.get(name, usual)
+        defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
     header = class_header((*bra, *ket), variant.cart, registers)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
