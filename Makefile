@@ -5,8 +5,9 @@ BIN = $(VENV)/bin
 FILE ?= examples/vitamin_c.xyz
 BASIS ?= def2-svp
 
-# Tests run in several processes; those that measure times come after them, on their own.
-TEST_WORKERS ?= -n auto --dist loadfile
+# Tests run in several processes, a file in one; those that measure times come after them, on their own. Files of few
+# tests are not always quick, so they do not come last.
+TEST_WORKERS ?= -n auto --dist loadfile --no-loadscope-reorder
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

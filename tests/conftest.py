@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -12,9 +13,24 @@ import pytest
 import jaxqc  # noqa: F401  (switches double precision on)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Workers share what any of them has compiled, however small.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+_SLOW = os.environ.get("JAXQC_SLOW") == "1"
+
+# Most of the time of a test goes into compilation. The workers of a parallel run, which measure no times, compile with
+# the options that jaxqc uses for its own calculations, in half the time; JAXQC_SLOW=1 compiles as XLA does by default.
+# XLA reads them when it first compiles; one that it does not know would end the process.
+_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+    and not _SLOW
+    and os.environ.get("JAXQC_GPU") != "1"
+    and importlib.metadata.version("jaxlib").startswith("0.10.")
+):
+    os.environ.setdefault("XLA_FLAGS", _QUICK)
 
 # The same examples in every run; JAXQC_SLOW=1 looks for new ones.
-_SLOW = os.environ.get("JAXQC_SLOW") == "1"
 hypothesis.settings.register_profile(
     "jaxqc",
     deadline=None,
@@ -53,6 +69,8 @@ def pytest_configure(config):
     for name, (variable, reason) in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {reason}; runs with {variable}=1")
     config.addinivalue_line("filterwarnings", "error")
+    # One worker may read what another is writing; it then compiles the program itself.
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning")
 
 
 def pytest_collection_modifyitems(config, items):

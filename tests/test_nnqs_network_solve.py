@@ -159,52 +159,65 @@ def test_other_networks_and_callbacks_are_taken():
     assert seen == out.history and [record["kind"] for record in (seen[0], seen[-1])] == ["set", "end"]
 
 
+# Runs in processes of their own, of which the later ones load what the first has compiled.
 SCRIPT = """
-import optax
+import jax, numpy as np, optax
 from jaxqc.nnqs import Hamiltonian
 from jaxqc.nnqs._ansatz import Transformer
 from jaxqc.nnqs._solve import solve
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 options = dict(width=8, layers=1, heads=2, phase_layers=(8,), real=True)
-def start(fcidump, folder, log, resume):
+def run(fcidump, folder, log, resume):
     ham = Hamiltonian.from_fcidump(fcidump)
     return solve(ham, module=Transformer(6, 3, 3, **options), optimizer=optax.adamw(3e-3), steps=120, refresh=40,
                  target_size=395, growth=2, pretrain=20, checkpoint=folder, checkpoint_every=10, log=log, resume=resume)
+def write(out, path):
+    numbers = [out.energy, out.e_pt2, out.steps]
+    np.savez(path, numbers, out.configurations.keys, *jax.tree.leaves(out.parameters))
 """
 
 
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
-    fcidump, log = tmp_path / "h6.fcidump", tmp_path / "killed.jsonl"
-    chain(6).to_fcidump(fcidump)
-    scope = {}
-    exec(SCRIPT, scope)
-    whole = scope["start"](fcidump, tmp_path / "whole", tmp_path / "whole.jsonl", False)
-    call = f"import jaxqc\n{SCRIPT}\nstart({str(fcidump)!r}, {str(tmp_path / 'killed')!r}, {str(log)!r}, False)"
+def process(line):
     source = str(Path(__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen([sys.executable, "-c", call], env=environment) as process:
-        while process.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < 7):
+    return subprocess.Popen([sys.executable, "-c", f"{SCRIPT}\n{line}"], env=environment)
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    fcidump, log, whole_log = (str(tmp_path / name) for name in ("h6.fcidump", "killed.jsonl", "whole.jsonl"))
+    whole, killed = (str(tmp_path / name) for name in ("whole", "killed"))
+    found = {name: str(tmp_path / f"{name}.npz") for name in ("whole", "resumed", "finished")}
+    chain(6).to_fcidump(fcidump)
+    assert process(f"write(run({fcidump!r}, {whole!r}, {whole_log!r}, False), {found['whole']!r})").wait() == 0
+    with process(f"run({fcidump!r}, {killed!r}, {log!r}, False)") as running:
+        while running.poll() is None and (not Path(log).exists() or len(Path(log).read_text().splitlines()) < 7):
             time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    steps = sorted(int(path.name) for path in (tmp_path / "killed").iterdir() if path.name.isdigit())
+        running.send_signal(signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL
+    steps = sorted(int(path.name) for path in Path(killed).iterdir() if path.name.isdigit())
     assert 30 < steps[-1] < 120
     # The newest checkpoint is cut short, as by a machine that failed while it was written.
-    damaged = [p for p in (tmp_path / "killed" / str(steps[-1]) / "arrays").rglob("*") if p.is_file()]
+    damaged = [p for p in (Path(killed) / str(steps[-1]) / "arrays").rglob("*") if p.is_file()]
     for path in damaged:
         os.truncate(path, path.stat().st_size // 2)
-    resumed = scope["start"](fcidump, tmp_path / "killed", log, True)
-    assert resumed.energy == whole.energy and resumed.e_pt2 == whole.e_pt2 and resumed.steps == 120
-    for a, b in zip(jax.tree.leaves(resumed.parameters), jax.tree.leaves(whole.parameters), strict=True):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(resumed.configurations.keys, whole.configurations.keys)
-    lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in (log, tmp_path / "whole.jsonl")]
-    without_time = [[{k: v for k, v in record.items() if k != "seconds"} for record in run] for run in lines]
+    # A finished run resumes to its end.
+    lines = (
+        f"write(run({fcidump!r}, {killed!r}, {log!r}, True), {found['resumed']!r})",
+        f"write(run({fcidump!r}, {whole!r}, None, True), {found['finished']!r})",
+    )
+    assert process("\n".join(lines)).wait() == 0
+    arrays = {name: list(np.load(path).values()) for name, path in found.items()}
+    assert arrays["whole"][0][2] == 120
+    for name in ("resumed", "finished"):
+        for a, b in zip(arrays[name], arrays["whole"], strict=True):
+            np.testing.assert_array_equal(a, b)
+    logs = [[json.loads(line) for line in Path(path).read_text().splitlines()] for path in (log, whole_log)]
+    without_time = [[{k: v for k, v in record.items() if k != "seconds"} for record in run] for run in logs]
     assert without_time[0] == without_time[1]
-    # A finished run resumes to its end; another problem is not taken up.
-    assert scope["start"](fcidump, tmp_path / "whole", None, True).energy == whole.energy
+    # Another problem is not taken up.
     with pytest.raises(ValueError, match="is of another run"):
         solve(
-            chain(6), module=Transformer(6, 3, 3, **TINY), optimizer=optax.adamw(3e-3), checkpoint=tmp_path / "whole",
+            chain(6), module=Transformer(6, 3, 3, **TINY), optimizer=optax.adamw(3e-3), checkpoint=whole,
             resume=True,
         )  # fmt: skip
 

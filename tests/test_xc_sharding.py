@@ -19,7 +19,10 @@ REPOSITORY = WORKER.parent.parent
 
 
 def start(*arguments, devices=8):
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
+    }
     environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(REPOSITORY)])
     command = [sys.executable, "-W", "error", str(WORKER), *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
