@@ -40,7 +40,7 @@ SPILLS = {
     "xc_basis": 0,
     "xc_rows": 0,
     "xc_order": 0,
-    "xc_density": 160,
+    "xc_density": 200,
     "xc_density_tau": 640,
     "xc_potential": 480,
     "xc_gradient": 400,

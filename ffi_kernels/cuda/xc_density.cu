@@ -97,18 +97,18 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density(
           continue;
         }
         __syncwarp();
+        double acc[SETS][MI][4] = {};
+        const int64 size = static_cast<int64>(nao) * nao;
+        slab_product<1, SETS>(acc, A, 0, idx + k0, density + static_cast<int64>(idx[8 * c + g]) * nao, size, limit, t);
 #pragma unroll
         for (int set = 0; set < SETS; set++) {
-          double acc[1][MI][4] = {};
-          const double* column = density + (static_cast<int64>(set) * nao + idx[8 * c + g]) * nao;
-          slab_product<1>(acc, A, 0, idx + k0, column, limit, t);
           double* x = buffer + set * 8 * LX + 2 * t * LX + g;
 #pragma unroll
           for (int i = 0; i < MI; i++) {
-            x[16 * i] = acc[0][i][0];
-            x[LX + 16 * i] = acc[0][i][1];
-            x[16 * i + 8] = acc[0][i][2];
-            x[LX + 16 * i + 8] = acc[0][i][3];
+            x[16 * i] = acc[set][i][0];
+            x[LX + 16 * i] = acc[set][i][1];
+            x[16 * i + 8] = acc[set][i][2];
+            x[LX + 16 * i + 8] = acc[set][i][3];
           }
         }
         __syncwarp();

@@ -92,7 +92,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
           if (limit <= k0) continue;
           const double* column = density + static_cast<int64>(idx[8 * c + g]) * nao;
           double acc[4][2][4] = {};
-          slab_product<4>(acc, A, array, idx + k0, column, min(limit, 8 * c) - k0, t);
+          slab_product<4, 1>(acc, A, array, idx + k0, column, 0, min(limit, 8 * c) - k0, t);
 #pragma unroll
           for (int a = 0; a < 4; a++) {
 #pragma unroll
@@ -103,8 +103,9 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
           }
           const int at = (slot + 8 * c - c0) * LD;
           if (limit > 8 * c) {
-            const double b0 = __ldg(column + idx[8 * c + t]), b1 = __ldg(column + idx[8 * c + 4 + t]);
-            slab_step<4>(acc, phi + at + t * LD + g, array, b0, b1);
+            double b[1][2];
+            load_step<1>(b, idx + 8 * c, column, 0, t);
+            slab_step<4, 1>(acc, phi + at + t * LD + g, array, b);
           }
           const double* d = phi + at + 2 * t * LD + g;
 #pragma unroll

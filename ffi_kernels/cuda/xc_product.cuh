@@ -34,50 +34,58 @@ __device__ __forceinline__ int prefix(const float* slab_bound, int slabs, int c,
   return limit;
 }
 
-// Adds the products with 8 functions, from A on, to acc.
-template <int ARRAYS>
-__device__ __forceinline__ void slab_step(double (*acc)[PM / 16][4], const double* A, int array, double b0, double b1) {
+// Adds the products with 8 functions, from A on, to acc; b: the two elements of each D that the lane holds.
+template <int N, int M>
+__device__ __forceinline__ void slab_step(double (*acc)[PM / 16][4], const double* A, int array, const double (*b)[2]) {
 #pragma unroll
-  for (int m = 0; m < ARRAYS; m++) {
+  for (int m = 0; m < N; m++) {
 #pragma unroll
     for (int i = 0; i < PM / 16; i++) {
       const double* p = A + m * array + 16 * i;
       const double a[4] = {p[0], p[8], p[4 * LD], p[4 * LD + 8]};
-      mma(acc[m][i], a, b0, b1);
+#pragma unroll
+      for (int set = 0; set < M; set++) mma(acc[m * M + set][i], a, b[set][0], b[set][1]);
     }
   }
 }
 
-// acc[a] (PM x 8) = A_a^T D over functions [0, limit) for each of ARRAYS matrices A in shared memory, `array` apart.
-template <int ARRAYS>
+// What a lane holds of 8 functions, from idx on, in a slab of each of the matrices, `stride` apart.
+template <int M>
+__device__ __forceinline__ void load_step(double (*b)[2], const int* idx, const double* column, int64 stride, int t) {
+#pragma unroll
+  for (int set = 0; set < M; set++) {
+    b[set][0] = __ldg(column + set * stride + idx[t]);
+    b[set][1] = __ldg(column + set * stride + idx[4 + t]);
+  }
+}
+
+// acc[a][set] (PM x 8) = A_a^T D_set over functions [0, limit), for N matrices A in shared memory, `array` apart, and M matrices D,
+// `stride` apart.
+template <int N, int M>
 __device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
-                                             int limit, int t) {
-  double next[KU][2], b[KU][2];
+                                             int64 stride, int limit, int t) {
+  double next[KU][M][2] = {}, b[KU][M][2];
 #pragma unroll
   for (int u = 0; u < KU; u++) {
-    next[u][0] = next[u][1] = 0.0;
-    if (8 * u < limit) {
-      next[u][0] = __ldg(column + idx[8 * u + t]);
-      next[u][1] = __ldg(column + idx[8 * u + 4 + t]);
-    }
+    if (8 * u < limit) load_step<M>(next[u], idx + 8 * u, column, stride, t);
   }
   for (int k0 = 0; k0 < limit; k0 += 8 * KU) {
 #pragma unroll
     for (int u = 0; u < KU; u++) {
-      b[u][0] = next[u][0];
-      b[u][1] = next[u][1];
-    }
 #pragma unroll
-    for (int u = 0; u < KU; u++) {
-      const int k = k0 + 8 * KU + 8 * u;
-      if (k < limit) {
-        next[u][0] = __ldg(column + idx[k + t]);
-        next[u][1] = __ldg(column + idx[k + 4 + t]);
+      for (int set = 0; set < M; set++) {
+        b[u][set][0] = next[u][set][0];
+        b[u][set][1] = next[u][set][1];
       }
     }
 #pragma unroll
     for (int u = 0; u < KU; u++) {
-      if (k0 + 8 * u < limit) slab_step<ARRAYS>(acc, A + (k0 + 8 * u) * LD, array, b[u][0], b[u][1]);
+      const int k = k0 + 8 * KU + 8 * u;
+      if (k < limit) load_step<M>(next[u], idx + k, column, stride, t);
+    }
+#pragma unroll
+    for (int u = 0; u < KU; u++) {
+      if (k0 + 8 * u < limit) slab_step<N, M>(acc, A + (k0 + 8 * u) * LD, array, b[u]);
     }
   }
 }
