@@ -96,11 +96,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     eri_gradient_register(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const float* bound,
                           const int* bra_groups, const int* ket_groups, int ngroup, const double* density, const double* weight_j,
                           const double* weight_k, int nset, const Limit* limits, const float* top, double* out, const double* rows,
-                          const double* grid, double omega, double threshold, int nao, int nshell, int bra_first, int same) {
+                          const double* grid, double omega, double threshold, int nao, int nshell, int bra_first, int bra_step, const int* part,
+                          int same) {
   __shared__ int slots[BLOCK / 32][64];
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  const int bra_at = bra_first + blockIdx.x;
-  if (bra_at >= bra_groups[ngroup]) return;
+  const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
+  if (bra_at >= bra_groups[ngroup] || !(bound[bra_at] + top[1] > static_cast<float>(threshold))) return;
   const Pairs pairs = {shells, info, centers, prims, capacity, bound};
   const Densities densities = {density, weight_j, weight_k, nset, nao};
   const int4 bra = info[bra_at];

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._parallel import sum_of_parts
 from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER
@@ -83,23 +84,25 @@ def _table_arguments(k: Kernel, places: dict[str, int], index: int):
     return operand(index, places[f"rys{n}"]), float64(rys_table(n)[1])
 
 
-def _limits(plan: PairPlan, density, weights) -> tuple[jax.Array, jax.Array]:
-    """Largest elements of all blocks of the densities and of the weights, together; log of a bound of all Gamma."""
+def _limits(plan: PairPlan, bound, density, weights) -> tuple[jax.Array, jax.Array]:
+    """Largest elements of all blocks of the densities and of the weights, together; and logs of a bound of all Gamma
+    and of that times the largest Schwarz bound."""
     log_d, most_d = _cuda_pairs.density_bounds(plan.ls, plan.cart, density)
-    pairs = [_cuda_pairs.density_bounds(plan.ls, plan.cart, w) for w in weights]
-    log_w, most_w = (functools.reduce(jnp.maximum, x) for x in zip(*pairs, strict=True))
+    found = [_cuda_pairs.density_bounds(plan.ls, plan.cart, w) for w in weights]
+    log_w, most_w = (functools.reduce(jnp.maximum, x) for x in zip(*found, strict=True))
     # the bounds are largest elements over the sets; Gamma is a sum over them
     sets = np.float32(np.log(len(density)))
     both = jnp.stack([jnp.exp(log_d), jnp.exp(log_w + sets)], axis=-1)
-    return both, most_d + most_w + sets + np.float32(np.log(8.0 * len(weights)))
+    top = most_d + most_w + sets + np.float32(np.log(8.0 * len(weights)))
+    return both, jnp.stack([top, top + jnp.max(bound)])
 
 
-def _class_step(k: Kernel, plan: PairPlan, tables, capacity: int, nset: int, nao: int, omega, threshold) -> Step:
+def _class_step(k: Kernel, plan: PairPlan, tables, capacity: int, nset: int, nao: int, omega, threshold, parts) -> Step:
     """The launch of one class."""
     places = {(la, lb): (n, first, count) for n, (la, lb, first, count) in enumerate(plan.classes)}
     (number_b, first_b, count_b), (number_k, _, count_k) = places[k.bra], places[k.ket]
     row = 4 * (plan.nbucket + 1)
-    grid, grid_y = _cuda_jk._shape(k, count_b, count_k, 1)
+    grid, grid_y = _cuda_jk._shape(k, count_b, count_k, parts)
     arguments = (
         *(operand(i) for i in range(4)),
         int64(capacity),
@@ -118,29 +121,45 @@ def _class_step(k: Kernel, plan: PairPlan, tables, capacity: int, nset: int, nao
         int32(nao),
         int32(len(plan.ls)),
         int32(first_b),
+        int32(parts),
+        operand(12),
         int32(k.bra == k.ket),
     )
     (name,) = k.unit.kernels
     return Step(k.unit, name, k.block, arguments, grid, grid_y, k.shared, concurrent=True)
 
 
-def _sums(plan: PairPlan, pairs: Pairs, density, weight_j, weight_k, *, variant: Variant, omega, threshold):
-    """The gradient for matrices that are all symmetric or all antisymmetric, (nshell, 3)."""
+def _sums(plan: PairPlan, variant: Variant, omega, threshold, part, parts, pairs: Pairs, density, weight_j, weight_k):
+    """The gradient for matrices that are all symmetric or all antisymmetric, (nshell, 3), from every `parts`-th bra
+    pair; in fixed point for a deterministic variant."""
     nset, nao, _ = density.shape
     table, tables = _cuda_jk._tables(_cuda_jk._lmax(plan) + 1)
     asked = [w for w, there in ((weight_j, variant.coulomb), (weight_k, variant.exchange)) if there]
-    limits, top = _limits(plan, density, asked)
+    limits, top = _limits(plan, pairs.bound, density, asked)
     kernels = [kernel(b, k, variant) for b, k in classes.classes([c[:2] for c in plan.classes])]
     capacity = pairs.prims.shape[1]
-    steps = [_class_step(k, plan, tables, capacity, nset, nao, omega, threshold) for k in reversed(kernels)]
+    steps = [_class_step(k, plan, tables, capacity, nset, nao, omega, threshold, parts) for k in reversed(kernels)]
     shape = jax.ShapeDtypeStruct((_COPIES, len(plan.ls), 3), jnp.int64 if variant.deterministic else jnp.float64)
-    operands = (*pairs[:5], pairs.groups, density, weight_j, weight_k, limits, top, jnp.asarray(table))
-    total = jnp.sum(call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,))[0], axis=0)
-    return total.astype(jnp.float64) / _cuda_jk._FIXED_POINT if variant.deterministic else total
+    operands = (*pairs[:5], pairs.groups, density, weight_j, weight_k, limits, top, jnp.asarray(table), part)
+    return jnp.sum(call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,))[0], axis=0)
 
 
 def lowered(
-    centers, exponents, coefficients, density, weight_j, weight_k, *, layout, cart, coulomb, exchange, omega, threshold
+    centers,
+    exponents,
+    coefficients,
+    density,
+    weight_j,
+    weight_k,
+    *,
+    layout,
+    cart,
+    coulomb,
+    exchange,
+    omega,
+    threshold,
+    mesh=None,
+    **_,
 ) -> jax.Array:
     """The primitive `jaxqc_jk_gradient`: derivatives of sum_n [tr P^J_n J(D_n) + tr P^K_n K(D_n)] with respect to the
     centres of the shells, (nshell, 3).
@@ -152,14 +171,18 @@ def lowered(
     plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(_cuda_jk.schwarz, plan))
     variant = Variant(cart, coulomb, exchange, deterministic=deterministic())
-    sums = functools.partial(_sums, plan, pairs, variant=variant, omega=omega, threshold=threshold)
+    local = functools.partial(_sums, plan, variant, omega, threshold)
     given = [density, weight_j if coulomb else density, weight_k if exchange else density]
     even = [0.5 * (x + jnp.swapaxes(x, 1, 2)) for x in given]
-    # Symmetric with symmetric, antisymmetric with antisymmetric (exchange only); mixed products vanish.
-    total = sums(*even)
+    # Symmetric with symmetric, antisymmetric with antisymmetric (exchange only); mixed products vanish. Where all are
+    # symmetric the second finds nothing to do.
+    total = sum_of_parts(local, mesh, pairs, *even)
     if exchange:
-        total += sums(density - even[0], jnp.zeros_like(density), weight_k - even[2])
-    finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, *given)])
+        odd = density - even[0], jnp.zeros_like(density), weight_k - even[2]
+        total += sum_of_parts(local, mesh, pairs, *odd)
+    if variant.deterministic:
+        total = total.astype(jnp.float64) / _cuda_jk._FIXED_POINT
+    finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, pairs.bound, *given)])
     return jnp.where(finite, total, jnp.nan)
 
 
