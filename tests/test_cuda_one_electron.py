@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cuda_emulation import Emulator, available
 
+import jaxqc
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_one_electron, _one_electron
 from jaxqc.integrals._boys_table import boys_of_table
@@ -129,3 +130,10 @@ def test_under_vmap_each_geometry_gets_its_own_launch():
         return _cuda_one_electron.one_electron(centers, a.exponents, a.coefficients, **static)
 
     np.testing.assert_allclose(jax.vmap(kinetic)(moved), jnp.stack([kinetic(c) for c in moved]), rtol=1e-15)
+
+
+def test_processors_without_kernels_are_refused_by_a_sentence():
+    mol = jaxqc.Molecule("H 0 0 0; H 0 0 0.8", basis="sto-3g")
+    traced = jax.jit(lambda x: jaxqc.integrals.overlap(mol.with_coords(x))).trace(mol.coords)
+    with pytest.raises(NotImplementedError, match=r"jaxqc_one_electron .*JAX_PLATFORMS=cpu"):
+        traced.lower(lowering_platforms=("tpu",))

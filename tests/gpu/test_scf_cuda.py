@@ -87,6 +87,13 @@ def test_gradients_are_those_of_the_cpu(case):
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), atol=1e-8)
 
 
+@pytest.mark.parametrize("case", ["UHF", "RKS hybrid"])
+def test_nothing_of_the_iterations_goes_through_the_host(case):
+    mol, options = _molecule(case), _options(case)
+    program = jax.jit(lambda x: jaxqc.energy(mol.with_coords(x), **options)).lower(mol.coords).as_text()
+    assert "jaxqc_" in program and "callback" not in program
+
+
 def test_second_order_steps():
     want = _reference("UHF").e_tot
     got = jaxqc.scf(_molecule("UHF"), second_order=True)
