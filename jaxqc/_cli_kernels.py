@@ -197,11 +197,13 @@ def _arch_here() -> int:
 
 def units_of_basis(momenta: tuple[int, ...], cart: bool, arch: int) -> "list[Unit]":
     """All that calculations in a basis with these angular momenta compile on a GPU: integrals, functionals, grids."""
-    from jaxqc.integrals import _cuda_jk, _cuda_one_electron, _cuda_pairs
+    from jaxqc.integrals import _cuda_gradient, _cuda_jk, _cuda_one_electron, _cuda_pairs
     from jaxqc.xc import _cuda_partition, _cuda_units
     from jaxqc.xc._grid_becke import PARTITIONS
 
-    units = [_cuda_one_electron.UNIT, _cuda_pairs.UNIT, *_cuda_jk.units_for(momenta, cart, arch)]
+    units = [_cuda_one_electron.UNIT, _cuda_pairs.UNIT]
+    for module in (_cuda_jk, _cuda_gradient):
+        units += module.units_for(momenta, cart, arch)
     units += _cuda_units.units_for(max(momenta), cart, arch)
     units += [_cuda_partition.unit_of(p, reverse) for p in PARTITIONS for reverse in (False, True)]
     return list(dict.fromkeys(units))
