@@ -19,6 +19,7 @@ UNIT = Unit("one_electron.cu", ("multipole", "kinetic", "nuclear", "nuclear_weig
 _LANES = 32
 # Blocks that share sums over pairs, or tables that do not fit into shared memory: their number bounds the memory.
 _PARTS, _LARGE = 1024, 256
+_PARTS_SIZE = 1 << 26  # numbers
 
 
 def hermite_size(degree: int) -> int:
@@ -140,10 +141,11 @@ def _attraction(kind, order, a, b, symmetric, points, last):
     table = boys_table(degree)
     arrays = (*arrays, jnp.asarray(table), points, last)
     steps, scratch = [], 0
+    parts = max(1, min(_PARTS, _PARTS_SIZE // (npoint * ncomp)))
     for la, lb, ranges, npair in _classes(of_a, of_b, symmetric):
         tables = _LANES * hermite_size(la + lb + order)
         shared = _fixed_bytes(kind, la, lb, order)
-        grid, place = min(npair, _PARTS) if kind == "weights" else npair, int64(0)
+        grid, place = min(npair, parts) if kind == "weights" else npair, int64(0)
         if shared + 8 * tables <= shared_limit(architecture()):
             shared += 8 * tables
         else:
@@ -155,7 +157,7 @@ def _attraction(kind, order, a, b, symmetric, points, last):
         # The classes share scratch space, and sums over pairs.
         alone = kind == "weights" or place == result(1)
         steps.append(Step(UNIT, kernel, _LANES, tuple(arguments), grid, shared=shared, concurrent=not alone))
-    first = shape if kind == "nuclear" else (_PARTS, ncomp, npoint)
+    first = shape if kind == "nuclear" else (parts, ncomp, npoint)
     results = [jax.ShapeDtypeStruct(s, jnp.float64) for s in (first, (scratch,))]
     out = call(f"jaxqc_{kind}", steps, results, *arrays, zeroed=[0])[0]
     return out if kind == "nuclear" else jnp.sum(out, axis=0).T
