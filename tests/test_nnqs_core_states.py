@@ -23,8 +23,9 @@ from jaxqc.nnqs import (
     selected_ci,
     sparse_hamiltonian,
 )
-from jaxqc.nnqs._perturbation import _external_plain, _thresholds, external
+from jaxqc.nnqs._perturbation import _external_plain, external, term_thresholds
 from jaxqc.nnqs._sparse import _product_plain, _sparse_plain, product, sparse_matrix
+from jaxqc.nnqs._tables import tables_of
 
 WATER = "O 0 0 0; H .2774 .8929 .2544; H .6068 -.2383 -.7169"
 
@@ -113,8 +114,8 @@ def test_perturbation_against_brute_force(epsilon):
     assert pt2(ham, chosen, vector, energy, epsilon) == pytest.approx(reference, rel=1e-12)
     in_parts = pt2(ham, chosen, vector, energy, epsilon, memory=50_000)
     assert in_parts == pytest.approx(reference, rel=1e-12)
-    used, thresholds = _thresholds(jnp.asarray(vector), chosen.count, epsilon)
-    plain = [_external_plain(ham, *chosen, used, thresholds, part, 3, 8000) for part in range(3)]
+    used, thresholds = term_thresholds(jnp.asarray(vector), chosen.count, epsilon)
+    plain = [_external_plain(ham, tables_of(ham), *chosen, used, thresholds, part, 3, 8000) for part in range(3)]
     again = sum(float(jnp.sum(p.sums**2 / (energy - p.energies))) for p, _ in plain)
     assert again == pytest.approx(reference, rel=1e-12)
 

@@ -24,7 +24,7 @@ from jaxqc.nnqs import (
 from jaxqc.nnqs._bits import Configurations
 from jaxqc.nnqs._coupling import couple_fixed
 from jaxqc.nnqs._energy import row_sums
-from jaxqc.nnqs._selected import _best_external
+from jaxqc.nnqs._selected import best_external
 from jaxqc.nnqs._tables import tables_of
 
 needs_compiler = pytest.mark.skipif(not available(), reason="needs g++")
@@ -118,13 +118,13 @@ def test_perturbation_theory_and_selection_are_those_of_the_cpu(case, on_gpu):
     state = lowest(ham, configurations)
     vector, e_ci = state.vectors[0], float(state.energies[0])
     expected = pt2(ham, configurations, vector, e_ci)
-    best = _best_external(ham, configurations, vector, e_ci, 1e-8, 1 << 20, 9)
+    best = best_external(ham, configurations, vector, e_ci, 1e-8, 1 << 20, 9)
     on_gpu()
     again = lowest(ham, configurations)
     np.testing.assert_allclose(again.energies, state.energies, rtol=1e-12)
     for memory in (1 << 20, 1 << 14):  # in one part and in many
         assert pt2(ham, configurations, vector, e_ci, memory=memory) == pytest.approx(expected, rel=1e-12)
-        found = _best_external(ham, configurations, vector, e_ci, 1e-8, memory, 9)
+        found = best_external(ham, configurations, vector, e_ci, 1e-8, memory, 9)
         assert found[0] == pytest.approx(best[0], rel=1e-12)
         assert {tuple(k) for k in found[1].tolist()} == {tuple(k) for k in best[1].tolist()}
 

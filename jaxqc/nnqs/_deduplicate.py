@@ -89,7 +89,7 @@ def sort_keys(keys) -> tuple[jax.Array, jax.Array]:
 
 def _sorted(keys):
     if keys.shape[1] == 1:
-        return jax.lax.sort(keys, dimension=0)
+        return jax.lax.sort(keys[:, 0])[:, None]  # along the last axis, as radix sorts on GPUs need
     return sort_keys(keys)[0]
 
 

@@ -11,12 +11,15 @@ E_i = sum_j H_ij psi_j / psi_i,
     connected:  j in all configurations coupled to i (arXiv:2604.15768, eq. 5). No bound, unless S is the whole space.
 """
 
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxqc._platform import on_gpu
+from jaxqc.nnqs._mesh import gathered
 
 
 class Links(NamedTuple):
@@ -32,6 +35,27 @@ class Links(NamedTuple):
     columns: jax.Array
     values: jax.Array
     members: jax.Array
+
+
+@partial(jax.tree_util.register_dataclass)
+@dataclass(frozen=True)
+class SharedLinks:
+    """`Links` over a mesh, for use within `jax.shard_map`.
+
+    Attributes:
+        rows: (entries,) int32, those of this device, rising, among its share of S.
+        columns, values: (entries,) of this device, as in `Links`.
+        places: (size,) int32 positions in the list of all rows of S, share by share; n for rows that are not used.
+        members: (n,) bool.
+        axis: of the mesh (static).
+    """
+
+    rows: jax.Array
+    columns: jax.Array
+    values: jax.Array
+    places: jax.Array
+    members: jax.Array
+    axis: str = field(metadata={"static": True})
 
 
 class Estimate(NamedTuple):
@@ -66,7 +90,10 @@ def _pieces(log_amplitude, phase, links):
     psi, top = _parts(log_amplitude, phase, links.members)
     member = links.members.astype(jnp.float64)
 
-    h_psi = [row_sums(links.values * x[links.columns], links.rows, x.shape[0]) for x in psi]
+    size = links.places.shape[0] // jax.lax.axis_size(links.axis) if isinstance(links, SharedLinks) else psi.shape[1]
+    h_psi = [row_sums(links.values * x[links.columns], links.rows, size) for x in psi]
+    if isinstance(links, SharedLinks):
+        h_psi = [jnp.zeros_like(psi[0]).at[links.places].set(gathered(x, links.axis), mode="drop") for x in h_psi]
     return psi * member, jnp.stack(h_psi) * member, top
 
 

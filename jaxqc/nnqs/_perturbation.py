@@ -72,7 +72,40 @@ def pt2(ham, configurations, vector, energy, epsilon: float = 1e-8, *, memory: i
         )
     vector = jnp.pad(vector, (0, keys.shape[0] - vector.shape[0]))
     parts = external(ham, keys, count, vector, epsilon, memory)
-    return sum(float(np.sum(np.asarray(contributions(part, energy)))) for part in parts)
+    total = ExactSum()
+    for part in parts:
+        total.add(exact_sum(contributions(part, energy)))
+    return float(total)
+
+
+_UNIT = 2.0**58  # of sums in whole numbers, 1 / Hartree
+
+
+@jax.jit
+def exact_sum(terms) -> tuple[jax.Array, jax.Array]:
+    """A sum in units of 2^-58 Hartree, () int64, and in floating point, () float64.
+
+    Whole numbers can be added in any order, so that the sum is the same to the bit however terms are dealt out.
+    """
+    safe = jnp.clip(terms, -8.0, 8.0)
+    return jnp.sum(jnp.round(safe * _UNIT).astype(jnp.int64)), jnp.sum(terms)
+
+
+class ExactSum:
+    """Adds results of `exact_sum`; what is too large for whole numbers is added in floating point."""
+
+    def __init__(self):
+        self.whole, self.inexact, self.large = 0, 0.0, False
+
+    def add(self, part) -> None:
+        """Adds one."""
+        whole, inexact = int(part[0]), float(part[1])
+        self.whole += whole
+        self.inexact += inexact
+        self.large = self.large or not abs(whole / _UNIT - inexact) < 1e-6
+
+    def __float__(self):
+        return self.inexact if self.large else self.whole / _UNIT
 
 
 @jax.jit
@@ -86,29 +119,37 @@ def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[Exter
     """The configurations outside of the set that `vector` (n,) is coupled to, in parts of about `memory` bytes each."""
     if int(count) == 0:
         return
-    vector, thresholds = _thresholds(vector, count, epsilon)
-    terms = _estimate(ham, keys, int(count), thresholds)
-    parts = max(1, math.ceil(terms * 16 * (2 + keys.shape[1]) / memory))
-    # Many of the terms are of the same configurations, but on GPUs there is a row for each term.
-    capacity = round_capacity(math.ceil((1.1 if on_gpu() else 0.7) * terms / parts))
-    make = _external_cuda if on_gpu() else _external_compiled if uses_library() else _external_plain
+    vector, thresholds = term_thresholds(vector, count, epsilon)
+    terms = estimate_terms(ham, keys, int(count), thresholds)
+    parts, tables = max(1, math.ceil(terms * 16 * (2 + keys.shape[1]) / memory)), tables_of(ham)
     for part in range(parts):
 
         def call(size, part=part):
-            return make(ham, keys, count, vector, thresholds, part, parts, size)
+            return make_external(ham, tables, keys, count, vector, thresholds, part, parts, size)
 
-        yield with_room(call, capacity, lambda out: int(out[1]))[0]
+        yield with_room(call, rows_of_terms(terms / parts), lambda out: int(out[1]))[0]
+
+
+def rows_of_terms(terms: float) -> int:
+    """Rows of `External` for so many terms: many are of the same configurations, but GPUs need a row for each."""
+    return round_capacity(math.ceil((1.1 if on_gpu() else 0.7) * terms))
+
+
+def make_external(ham, tables, keys, count, vector, thresholds, part, parts, capacity) -> tuple[External, jax.Array]:
+    """One part of `external`, and how many rows it needs; can be traced, on GPUs with `part`, too."""
+    make = _external_cuda if on_gpu() else _external_compiled if uses_library() else _external_plain
+    return make(ham, tables, keys, count, vector, thresholds, part, parts, capacity)
 
 
 @jax.jit
-def _thresholds(vector, count, epsilon):
+def term_thresholds(vector, count, epsilon):
     """The coefficients that are used, and what elements must exceed for epsilon."""
     used = (jnp.arange(vector.shape[0], dtype=jnp.int32) < count) & (vector != 0)
     vector = jnp.where(used, vector, 0.0)
     return vector, jnp.where(used, epsilon / jnp.abs(jnp.where(used, vector, 1.0)), jnp.inf)
 
 
-def _estimate(ham, keys, count, thresholds):
+def estimate_terms(ham, keys, count, thresholds):
     """About how many terms there are, from some of the sources."""
     chosen = np.unique(np.linspace(0, count - 1, min(count, _SAMPLES)).astype(np.int32))
     some = jnp.asarray(np.pad(chosen, (0, _SAMPLES - chosen.size)))
@@ -116,17 +157,17 @@ def _estimate(ham, keys, count, thresholds):
     return int(coupled.count) * count / chosen.size
 
 
-def _external_compiled(ham, keys, count, vector, thresholds, part, parts, capacity):
-    operands = tables_of(ham), ham.constant, keys, count, vector, thresholds
+def _external_compiled(ham, tables, keys, count, vector, thresholds, part, parts, capacity):
+    operands = tables, ham.constant, keys, count, vector, thresholds
     found = _call(*operands, part=part, parts=parts, capacity=capacity)
     return found, found.count
 
 
-def _external_cuda(ham, keys, count, vector, thresholds, part, parts, capacity):
+def _external_cuda(ham, tables, keys, count, vector, thresholds, part, parts, capacity):
     from jaxqc.nnqs import _cuda_coupling
 
     options = {"electrons": (ham.nalpha, ham.nbeta), "capacity": capacity, "part": part, "parts": parts}
-    *found, terms = _cuda_coupling.external(tables_of(ham), keys, count, vector, thresholds, **options)
+    *found, terms = _cuda_coupling.external(tables, keys, count, vector, thresholds, **options)
     found = External(*found)
     return found._replace(energies=found.energies + ham.constant), terms
 
@@ -145,10 +186,10 @@ def _call(tables, constant, keys, count, vector, thresholds, *, part, parts, cap
     return External(out_keys, sums, energies + constant, total[0])
 
 
-def _external_plain(ham, keys, count, vector, thresholds, part, parts, capacity):
+def _external_plain(ham, tables, keys, count, vector, thresholds, part, parts, capacity):
     """The same from coupling, de-duplication and sums in plain JAX."""
     coupled = with_room(
-        lambda size: couple_fixed(ham, tables_of(ham), keys, count, thresholds, capacity=size),
+        lambda size: couple_fixed(ham, tables, keys, count, thresholds, capacity=size),
         capacity * parts,
         lambda out: int(out.count),
     )

@@ -13,7 +13,7 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, round_capacity
 from jaxqc.nnqs._davidson import states_on
 from jaxqc.nnqs._density_matrices import density_matrices
-from jaxqc.nnqs._perturbation import MEMORY, contributions, external
+from jaxqc.nnqs._perturbation import MEMORY, ExactSum, contributions, exact_sum, external
 
 _TIE = 1e-9  # relative difference up to which importances count as equal
 _TOLERANCE = 1e-6  # of the norm of the residual, Hartree
@@ -102,13 +102,13 @@ def selected_ci(
         raise ValueError(f"The set that {name} was given to begin with is empty; give one configuration or more.")
     keys, guess, history = np.asarray(keys[: int(count)]), None, []
     while True:
-        configurations = _padded(keys)
+        configurations = padded_set(keys)
         state = states_on(ham, configurations.keys, configurations.count, 1, guess, _TOLERANCE, 200)
         _check_residual(float(state.residuals[0]))
         e_ci, vector = float(state.energies[0]), state.vectors[0]
         room = max(_LEAST_GROWTH, int(len(keys) * (growth - 1)))
         wanted = min(room, max(0, size - len(keys)))
-        e_pt2, best = _best_external(ham, configurations, vector, e_ci, epsilon, memory, wanted)
+        e_pt2, best = best_external(ham, configurations, vector, e_ci, epsilon, memory, wanted)
         history.append(Point(len(keys), e_ci, e_pt2, float(state.spin_squares[0])))
         if callback is not None:
             callback(history[-1])
@@ -161,56 +161,67 @@ def _check_residual(residual):
         )
 
 
-def _padded(keys):
+def padded_set(keys):
     rows = round_capacity(len(keys))
     padded = np.full((rows, keys.shape[1]), SENTINEL)
     padded[: len(keys)] = keys
     return Configurations(jnp.asarray(padded), jnp.int32(len(keys)))
 
 
-def _best_external(ham, configurations, vector, energy, epsilon, memory, wanted):
+def best_external(ham, configurations, vector, energy, epsilon, memory, wanted):
     """E_PT2, and the keys of the `wanted` most important configurations outside, with all that equal the last one."""
-    total, choose = 0.0, _best_on_device if on_gpu() else _best_on_host
-    keys, scores = np.zeros((0, configurations.keys.shape[1]), np.uint64), np.zeros(0)
-    for part in external(ham, configurations.keys, configurations.count, vector, epsilon, memory):
-        part_total, score, found = choose(part.keys, contributions(part, energy), wanted)
-        total += part_total
+    choose = _best_on_device if on_gpu() else _best_on_host
+
+    def parts():
+        for part in external(ham, configurations.keys, configurations.count, vector, epsilon, memory):
+            yield choose(part.keys, contributions(part, energy), wanted)
+
+    return best_of_parts(parts(), wanted, configurations.keys.shape[1])
+
+
+def best_of_parts(parts, wanted, words):
+    """The sum and the `wanted` best of parts, each of which is an exact sum, magnitudes and keys."""
+    total, keys, scores = ExactSum(), np.zeros((0, words), np.uint64), np.zeros(0)
+    for part_total, score, found in parts:
+        total.add(part_total)
         scores, keys = np.concatenate([scores, score]), np.concatenate([keys, found])
         if wanted < len(scores):
             limit = np.partition(scores, len(scores) - wanted)[len(scores) - wanted] if wanted else np.inf
             kept = scores >= limit * (1 - _TIE)
             keys, scores = keys[kept], scores[kept]
-    return total, keys
+    return float(total), keys
 
 
 def _best_on_host(keys, terms, wanted):
     """The sum of terms, and all that are not 0: their magnitudes and keys."""
-    terms = np.asarray(terms)
+    total, terms = exact_sum(terms), np.asarray(terms)
     found = np.flatnonzero(terms)
-    return float(np.sum(terms)), np.abs(terms[found]), np.asarray(keys)[found]
+    return total, np.abs(terms[found]), np.asarray(keys)[found]
 
 
 def _best_on_device(keys, terms, wanted):
     """The sum of terms, and the `wanted` largest ones with all that equal the last one."""
-    total, kept, number = _limit(terms, jnp.int32(wanted))
-    size = min(round_capacity(int(number)), keys.shape[0])
-    rows, number = np.asarray(_positions(kept, size=size)), int(number)
-    return float(total), np.abs(np.asarray(terms[rows])[:number]), np.asarray(keys[rows])[:number]
+    total, kept, number = largest(terms, jnp.int32(wanted))
+    size, number = min(round_capacity(int(number)), keys.shape[0]), int(number)
+    rows = positions(kept, size=size)
+    return total, np.abs(np.asarray(terms[rows])[:number]), np.asarray(keys[rows])[:number]
 
 
 @jax.jit
-def _limit(terms, wanted):
+def largest(terms, wanted):
+    """Their exact sum, which of them are among the `wanted` largest in magnitude or equal the last one, how many."""
     score = jnp.abs(terms)
     # Numbers that are not negative come in the order of their bits, which are sorted faster.
     rising = jax.lax.sort(jax.lax.bitcast_convert_type(score, jnp.uint64))
     at = jnp.clip(score.shape[0] - wanted, 0, score.shape[0] - 1)
     limit = jnp.where(wanted > 0, jax.lax.bitcast_convert_type(rising[at], jnp.float64), jnp.inf)
     kept = (score > 0) & (score >= limit * (1 - _TIE))
-    return jnp.sum(terms), kept, jnp.sum(kept, dtype=jnp.int32)
+    return exact_sum(terms), kept, jnp.sum(kept, dtype=jnp.int32)
 
 
 @partial(jax.jit, static_argnames="size")
-def _positions(kept, *, size):
+def positions(kept, *, size):
+    """The first `size` places that are kept, then zeros."""
     place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, size)
     return jnp.zeros(size, jnp.int32).at[place].set(jnp.arange(kept.shape[0], dtype=jnp.int32), mode="drop")
 

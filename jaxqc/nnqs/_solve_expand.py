@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqc.nnqs._bits import Configurations, aufbau, batches, padded_keys, search
+from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau, batches, padded_keys, search
 from jaxqc.nnqs._coupling import couple, round_capacity
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import Links
-from jaxqc.nnqs._selected import _best_external as best_external
-from jaxqc.nnqs._selected import _padded as padded_set
+from jaxqc.nnqs._selected import best_external, padded_set
 from jaxqc.nnqs._slater_condon import diagonal
-from jaxqc.nnqs._train import evaluate
 
 
 def sources_in_batch(ham, memory: int) -> int:
@@ -56,7 +54,9 @@ def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[j
     return union.keys, Links(all_rows[order], jnp.concatenate(columns)[order], jnp.concatenate(values)[order], members)
 
 
-def by_importance(ham, configurations, vector, energy, size: int, epsilon: float, memory: int) -> Configurations:
+def by_importance(
+    ham, configurations, vector, energy, size: int, epsilon: float, memory: int, best=best_external
+) -> Configurations:
     """The set grown to `size` with the candidates k of largest |sum_i H_ki c_i|^2 / |E - H_kk|; none is dropped.
 
     Candidates of equal importance join together, so that the set can become somewhat larger.
@@ -68,24 +68,26 @@ def by_importance(ham, configurations, vector, energy, size: int, epsilon: float
         size: of the new set, if there are so many candidates.
         epsilon: terms H_ki c_i below are left out, Hartree.
         memory: budget in bytes.
+        best: what finds them.
     """
     count = int(configurations.count)
-    _, best = best_external(ham, configurations, vector, energy, epsilon, memory, max(size - count, 0))
-    keys = np.concatenate([np.asarray(configurations.keys[:count]), best])
+    _, joining = best(ham, configurations, vector, energy, epsilon, memory, max(size - count, 0))
+    keys = np.concatenate([np.asarray(configurations.keys[:count]), joining])
     return padded_set(keys[np.lexsort(keys.T[::-1])])
 
 
-def by_amplitude(ham, configurations, apply, parameters, sector, size, epsilon, memory, batch) -> Configurations:
+def by_amplitude(ham, union: Configurations, log_amplitude, size: int) -> Configurations:
     """The `size` candidates of largest |psi|, the lowest configuration always among them (arXiv:2604.15768)."""
-    union = candidates(ham, configurations, epsilon, memory)
-    score, _ = evaluate(apply, parameters, union.keys, sector, batch)
     pinned = jnp.all(union.keys == aufbau(ham.norb, ham.nalpha, ham.nbeta), axis=1)
-    return _best(union, jnp.where(pinned, jnp.inf, score), size)
+    return _best(union, jnp.where(pinned, jnp.inf, log_amplitude), size)
 
 
 def _best(union, log_score, size):
     """The `size` best of a set, sorted; scores that agree to six decimals are ties, and the lower key wins."""
     count = int(union.count)
     used = jnp.arange(union.keys.shape[0]) < count
-    order = jnp.argsort(jnp.where(used, -jnp.round(log_score, 6), jnp.inf), stable=True)
+    # Whole numbers, which GPUs sort faster than others.
+    steps = jnp.clip(jnp.round(-log_score * 1e6), -(2.0**62), 2.0**62).astype(jnp.int64)
+    rank = jnp.where(used, (steps + 2**62).astype(jnp.uint64), SENTINEL)
+    _, order = jax.lax.sort((rank, jnp.arange(rank.shape[0], dtype=jnp.int32)), num_keys=1, is_stable=True)
     return padded_set(np.asarray(union.keys[jnp.sort(order[: min(size, count)])]))

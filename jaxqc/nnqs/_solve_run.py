@@ -15,14 +15,13 @@ import numpy as np
 
 from jaxqc.nnqs._bits import Configurations, aufbau
 from jaxqc.nnqs._checkpoint import fingerprint
-from jaxqc.nnqs._davidson import lowest, sparse_hamiltonian
-from jaxqc.nnqs._energy import Links, distillation, energy, estimate, infidelity
-from jaxqc.nnqs._perturbation import pt2
+from jaxqc.nnqs._davidson import lowest
+from jaxqc.nnqs._energy import distillation, energy, estimate, infidelity
 from jaxqc.nnqs._selected import extrapolate
 from jaxqc.nnqs._solve import NAME, Settings, Solution
-from jaxqc.nnqs._solve_expand import by_amplitude, by_importance, connected_links
-from jaxqc.nnqs._train import Sector, TrainState, batch_size, evaluate, import_optax, make_steps, occupations_of
-from jaxqc.nnqs._train_sr import Spring, make_spring_steps
+from jaxqc.nnqs._solve_expand import by_amplitude, by_importance
+from jaxqc.nnqs._solve_work import ManyDevices, OneDevice
+from jaxqc.nnqs._train import Sector, TrainState, import_optax, occupations_of
 
 _LENGTH = 10  # steps between two looks at the clock, the log and the checkpoint
 _FIRST_SIZE = 256
@@ -31,7 +30,7 @@ _FIRST_SIZE = 256
 class Run:
     """What stays the same in a run, and its state between steps."""
 
-    def __init__(self, ham, settings: Settings, module, optimizer, callback, store=None, every=0):
+    def __init__(self, ham, settings: Settings, module, optimizer, callback, mesh=None, store=None, every=0):
         self.ham, self.settings, self.callback, self.store, self.every = ham, settings, callback, store, every
         self.sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
         if module is None:
@@ -40,12 +39,10 @@ class Run:
             module = Transformer(*self.sector, real=True)
         self.module = module
         optimizer = import_optax().adamw(3e-4) if optimizer is None else optimizer
-        self.batch = batch_size(self.sector, settings.memory)
-        if isinstance(optimizer, Spring):
-            self.take_steps = make_spring_steps(optimizer, module.apply, self.sector, _LENGTH)
-        else:
-            objective = _objective_of(infidelity if getattr(module, "real", False) else distillation)
-            self.take_steps = make_steps(objective, module.apply, optimizer, self.sector, self.batch, _LENGTH)
+        objective = _objective_of(infidelity if getattr(module, "real", False) else distillation)
+        self.work = OneDevice(ham, settings, module.apply, self.sector, objective, optimizer, _LENGTH)
+        if mesh is not None:
+            self.work = ManyDevices(self.work, mesh)
         first = aufbau(*self.sector)
         parameters = module.init(jax.random.key(settings.seed), occupations_of(first, self.sector))
         with jax.numpy_dtype_promotion("standard"):
@@ -92,10 +89,9 @@ class Run:
         saved = self.done
         while (done := self.done) < end:
             stop = taught if done < taught else end
-            data = self.links, self.teacher, jnp.asarray(1.0 if done < taught else 0.0)
             number = min(_LENGTH, stop - done)
-            self.state, seen = self.take_steps(self.state, self.keys, data, jnp.int32(number))
-            last = {name: float(values[number - 1]) for name, values in seen.items()}
+            self.state, seen = self.work.train(self.state, self.task, 1.0 if done < taught else 0.0, number)
+            last = {name: float(np.asarray(values)[number - 1]) for name, values in seen.items()}
             if not np.isfinite(last["energy"]):
                 raise FloatingPointError(
                     f"The energy of the network is {last['energy']} after {done + number} steps of {NAME}; use a "
@@ -118,13 +114,16 @@ class Run:
         size = min(size, settings.target_size)
         again = True
         while again:
-            common = (size, settings.epsilon, settings.memory)
             if settings.select == "importance" or self.round == 0:
                 e_ci, vector, _ = self._diagonalise()
-                self.configurations = by_importance(ham, self.configurations, vector, e_ci, *common)
+                limits = size, settings.epsilon, settings.memory
+                self.configurations = by_importance(
+                    ham, self.configurations, vector, e_ci, *limits, best=self.work.best_external
+                )
             else:
-                network = self.module.apply, self.state.parameters, self.sector
-                self.configurations = by_amplitude(ham, self.configurations, *network, *common, self.batch)
+                union = self.work.candidates(self.configurations)
+                log_amplitude, _ = self.work.evaluate(self.state.parameters, union.keys)
+                self.configurations = by_amplitude(ham, union, log_amplitude, size)
             before, count = count, int(self.configurations.count)
             self.complete = count == before and count < settings.target_size
             again = before < count < size
@@ -138,26 +137,16 @@ class Run:
         """What training on the set needs; its bound and correction where they are not known yet."""
         settings, ham, configurations = self.settings, self.ham, self.configurations
         self.e_ci, self.vector, self.spin_square = self._diagonalise()
-        if settings.energy == "connected":
-            self.keys, self.links = connected_links(ham, configurations, settings.epsilon, settings.memory)
-        else:
-            self.keys = configurations.keys
-            rows, columns, values = sparse_hamiltonian(ham, *configurations)
-            members = jnp.arange(self.keys.shape[0], dtype=jnp.int32) < configurations.count
-            self.links = Links(rows, columns, values, members)
-        # Sets are sorted: the members come in the order of the eigenvector.
-        position = jnp.nonzero(self.links.members)[0]
-        self.teacher = jnp.zeros(self.keys.shape[0]).at[position].set(self.vector[: position.shape[0]])
+        self.task = self.work.task(configurations, self.vector)
         if report:
-            e_pt2 = float(pt2(ham, configurations, self.vector, self.e_ci, settings.epsilon, memory=settings.memory))
+            limits = settings.epsilon, settings.memory
+            e_pt2, _ = self.work.best_external(ham, configurations, self.vector, self.e_ci, *limits, 0)
             self.points.append((self.e_ci, e_pt2))
             self._report("set", e_ci=self.e_ci, e_pt2=e_pt2, spin_square=self.spin_square)
 
     def _finish(self) -> Solution:
         settings = self.settings
-        network = self.module.apply, self.state.parameters
-        log_amplitude, phase = evaluate(*network, self.keys, self.sector, self.batch)
-        found = estimate(log_amplitude, phase, self.links)
+        found = self.work.estimate(self.state.parameters, self.task)
         value, error = (self.e_ci, 0.0) if self.points[-1][1] == 0.0 else extrapolate(self.points)
         numbers = {
             "energy": float(found.energy),
@@ -175,7 +164,7 @@ class Run:
             configurations=self.configurations,
             coefficients=self.vector[: int(self.configurations.count)],
             module=self.module,
-            parameters=self.state.parameters,
+            parameters=self.work.local(self.state.parameters),
             history=self.history,
             steps=self.done,
         )
@@ -185,7 +174,7 @@ class Run:
         size = int(self.configurations.count)
         record = {"kind": kind, "step": self.done, "round": self.round, "size": size, **numbers, "seconds": seconds}
         self.history.append(record)
-        if self.log is not None:
+        if self.log is not None and jax.process_index() == 0:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         if self.callback is not None:

@@ -26,16 +26,17 @@ class TrainState(NamedTuple):
     step: jax.Array
 
 
-def batch_size(sector: Sector, memory: int, width: int = 32, hidden: int = 512, layers: int = 4) -> int:
-    """How many configurations pass the network at once within a budget of memory, a power of two from 64 to 4096.
+def batch_size(sector: Sector, width: int = 32, hidden: int = 512, layers: int = 4) -> int:
+    """How many configurations pass the network at once, a power of two from 64 to 4096 with activations up to 1 GiB.
+
+    It does not follow from a budget, so that the order of sums, and with it every bit of a result, does not either.
 
     Args:
         sector: orbitals and electrons.
-        memory: bytes for activations and their gradients.
         width, hidden, layers: of the network.
     """
     floats = sector.norb * layers * (24 * width + 8 * sector.norb) + 16 * hidden
-    affordable = max(int(memory) // (8 * floats), 64)
+    affordable = max((1 << 30) // (4 * floats), 64)
     return min(1 << (affordable.bit_length() - 1), 4096)
 
 
@@ -134,18 +135,23 @@ def make_steps(objective: Callable, apply: Callable, optimizer, sector: Sector, 
     Raises:
         ImportError: Optax is not installed.
     """
-    optax = import_optax()
+    import_optax()
 
     def step(keys, data, state):
         (_, auxiliary), gradient = value_and_grad(
             lambda a, p: objective(a, p, data), apply, state.parameters, keys, sector, batch
         )
-        with jax.numpy_dtype_promotion("standard"):  # Optax does not keep the strict rules
-            updates, inner = optimizer.update(gradient, state.optimizer, state.parameters)
-            parameters = optax.apply_updates(state.parameters, updates)
+        parameters, inner = apply_updates(optimizer, gradient, state)
         return TrainState(parameters, inner, state.step + jnp.int32(1)), auxiliary
 
     return repeated(step, length)
+
+
+def apply_updates(optimizer, gradient, state: TrainState) -> tuple[Any, Any]:
+    """New parameters and the new state of an Optax optimiser."""
+    with jax.numpy_dtype_promotion("standard"):  # Optax does not keep the strict rules
+        updates, inner = optimizer.update(gradient, state.optimizer, state.parameters)
+        return import_optax().apply_updates(state.parameters, updates), inner
 
 
 def repeated(step: Callable, length: int):

@@ -1,0 +1,81 @@
+"""Arrays over the devices of a mesh, of one process or several, for `solve`.
+
+Work is cut into shares whose number does not depend on the number of devices, and sums over shares are made in their
+order: 1, 2, 4 or 8 devices compute the same bits.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxqc.elements import shorten
+
+_SHARES = 8
+
+
+def check_mesh(mesh, name: str) -> Mesh:
+    """A mesh of one axis.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
+        raise ValueError(
+            f"Argument mesh of {name} must be a mesh of one axis, but it is {shorten(mesh)}; make one with "
+            "jax.make_mesh((jax.device_count(),), ('devices',))."
+        )
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
+def shares_of(mesh: Mesh) -> int:
+    """Into how many shares work is cut: a multiple of the number of devices, 8 where that is a divisor of it."""
+    return math.lcm(_SHARES, mesh.devices.size)
+
+
+def put(mesh: Mesh, tree, spec: P):
+    """Arrays that every process has as a whole, over the mesh."""
+
+    def one(leaf):
+        array, sharding = np.asarray(leaf), NamedSharding(mesh, spec)
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(one, tree)
+
+
+def fetch(tree):
+    """Arrays that are the same on all devices, for work on one device of this process."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf.addressable_data(0))), tree)
+
+
+def over_mesh(function: Callable, mesh: Mesh, in_specs, out_specs) -> Callable:
+    """`function` of each device's shares, compiled. What is gathered is equal everywhere, which JAX does not know."""
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False))
+
+
+def share_by_share(function: Callable, items, keys):
+    """`function` of each item along the first axis of `items`, one after the other.
+
+    `keys` are those of all items. They are never all zero, which the compiler does not know: it must not unroll a loop
+    of one round and fuse it with what is around it, which would change bits with the number of devices.
+    """
+    length = jax.tree.leaves(items)[0].shape[0]
+    rounds = jnp.int32(length) - jnp.all(keys == 0).astype(jnp.int32)
+    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], items))
+    out = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shapes)
+
+    def one(k, out):
+        item = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, k, keepdims=False), items)
+        return jax.tree.map(lambda o, r: o.at[k].set(r), out, function(item))
+
+    return jax.lax.fori_loop(0, rounds, one, out)
+
+
+def gathered(x, axis: str) -> jax.Array:
+    """The rows of all devices, one after the other, on each of them."""
+    # Barriers: what is computed before and after must not be fused, which would change bits with the number of devices.
+    return jax.lax.optimization_barrier(jax.lax.all_gather(jax.lax.optimization_barrier(x), axis, tiled=True))

@@ -1,0 +1,116 @@
+"""Selected CI on an NVIDIA GPU against the compiled CPU library and against itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from nnqs_cases import over_several_words, random_hamiltonian
+
+from jaxqc.nnqs import (
+    Configurations,
+    Hamiltonian,
+    all_configurations,
+    couple,
+    deduplicate,
+    density_matrices,
+    lowest,
+    pt2,
+    selected_ci,
+    solve,
+)
+from jaxqc.nnqs._bits import SENTINEL
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _device():
+    if jax.default_backend() != "gpu":
+        pytest.skip("JAX sees no NVIDIA GPU")
+
+
+def on_cpu(function):
+    with jax.default_device(jax.devices("cpu")[0]):
+        return jax.tree.map(np.asarray, function())
+
+
+def cases(words):
+    if words == 1:
+        ham = random_hamiltonian(8, 4, 3)
+        keys = np.asarray(all_configurations(8, 4, 3).keys)[::7]
+    else:
+        small, ham, lift = over_several_words({2: 34, 4: 66, 6: 130}[words])
+        keys = lift(all_configurations(5, 2, 3).keys[::3])[0]
+    keys = keys[np.lexsort(keys.T[::-1])]
+    integrals = np.asarray(ham.one), np.asarray(ham.two), ham.nalpha, ham.nbeta, float(ham.constant)
+    padded = np.concatenate([keys, np.full((3, keys.shape[1]), SENTINEL)])
+
+    def make():
+        return Hamiltonian.from_integrals(*integrals), Configurations(jnp.asarray(padded), jnp.int32(len(keys)))
+
+    return make
+
+
+@pytest.mark.parametrize("words", [1, 2, 4, 6])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+def test_coupled_configurations_are_those_of_the_cpu(words, epsilon):
+    make = cases(words)
+    expected = on_cpu(lambda: couple(*make(), epsilon=epsilon, capacity=10))
+    found = couple(*make(), epsilon=epsilon, capacity=10)
+    count = int(found.count)
+    assert count == expected.count > 0
+    for a, b in zip(found[:3], expected[:3], strict=True):
+        np.testing.assert_array_equal(a[:count], b[:count])
+    assert np.all(np.asarray(found.keys[count:]) == SENTINEL)
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_states_and_perturbation_theory_are_those_of_the_cpu(words):
+    make = cases(words)
+
+    def numbers(memory=1 << 30):
+        ham, configurations = make()
+        state = lowest(ham, configurations)
+        energy = float(state.energies[0])
+        correction = pt2(ham, configurations, state.vectors[0], energy, memory=memory)
+        one, two = density_matrices(ham, configurations, state.vectors[0])
+        return energy, correction, one, two
+
+    expected, found = on_cpu(numbers), numbers()
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert numbers()[1] == found[1]  # in the same bits
+    assert numbers(1 << 14)[1] == found[1]
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_many_keys_are_deduplicated(words):
+    keys = np.random.default_rng(0).integers(0, 1 << 10, (1 << 18, words)).astype(np.uint64)
+    found = deduplicate(jnp.asarray(keys))
+    expected = np.unique(keys, axis=0)
+    np.testing.assert_array_equal(found.keys[: int(found.count)], expected)
+
+
+def test_selected_ci_is_that_of_the_cpu():
+    integrals = random_hamiltonian(8, 4, 4, scale=0.05)
+    arrays = np.asarray(integrals.one), np.asarray(integrals.two)
+
+    def numbers():
+        found = selected_ci(Hamiltonian.from_integrals(*arrays, 4, 4), 900)
+        return found.e_ci, found.e_pt2, found.configurations.count
+
+    np.testing.assert_allclose(numbers(), on_cpu(numbers), rtol=1e-8)
+
+
+@pytest.mark.parametrize("mode", ["projected", "connected"])
+def test_runs_repeat_to_the_bit(mode):
+    pytest.importorskip("flax")
+    pytest.importorskip("optax")
+    ham = random_hamiltonian(6, 3, 3, scale=0.05)
+    select = "amplitude" if mode == "connected" else "importance"
+    mesh = jax.make_mesh((1,), ("d",), devices=jax.devices()[:1])
+    for over in (None, mesh):
+        runs = [solve(ham, steps=30, target_size=150, refresh=10, energy=mode, select=select, mesh=over) for _ in "ab"]
+        assert runs[0].energy == runs[1].energy and runs[0].e_pt2 == runs[1].e_pt2
+        for a, b in zip(*(jax.tree.leaves(r.parameters) for r in runs), strict=True):
+            np.testing.assert_array_equal(a, b)
