@@ -1,5 +1,6 @@
 """The kernels of the gradients of J and K for GPUs, run thread by thread on the CPU, against the CPU's own kernels."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from jaxqc.integrals import _cuda_classes as cuda_classes
 from jaxqc.integrals import _cuda_gradient as cuda_gradient
 from jaxqc.integrals import _cuda_jk as cuda_jk
 from jaxqc.integrals import _cuda_pairs as cuda_pairs
-from jaxqc.integrals import _jk
+from jaxqc.integrals import _jk as jk_module
+from jaxqc.integrals._shells import ShellList
 
 TOLERANCE = 1e-12  # relative to the largest derivative
 
@@ -49,18 +51,31 @@ def shells_of(ls, cart=False, ncenter=2):
     return cases.shell_list(cases.mole(cases.CENTERS[:ncenter], shells, cart))
 
 
+def random_matrices(shells, nset, symmetric, cart):
+    """Densities and weights of J and K."""
+    nao = jk_module.nao_of(shells.ls, cart)
+    matrices = np.random.default_rng(nao).normal(size=(3, nset, nao, nao))
+    return jnp.asarray(matrices + matrices.swapaxes(-1, -2) if symmetric else matrices)
+
+
+def lowered(shells, matrices, part=0, parts=1, **settings):
+    operands = map(jnp.asarray, (shells.centers, shells.exponents, shells.coefficients))
+    which = jnp.asarray([part], jnp.int32)
+    layout = (shells.ls, shells.nprims)
+    return np.asarray(cuda_gradient.lowered(*operands, *matrices, which, layout=layout, parts=parts, **settings))
+
+
 def both(shells, nset=1, symmetric=True, cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13):
     """The gradient of the CUDA kernels and of those of the CPU for random densities and weights."""
-    nao = _jk.nao_of(shells.ls, cart)
-    matrices = np.random.default_rng(nao).normal(size=(3, nset, nao, nao))
-    if symmetric:
-        matrices += matrices.swapaxes(-1, -2)
-    operands = [jnp.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients, *matrices)]
+    density, *weights = matrices = random_matrices(shells, nset, symmetric, cart)
     settings = dict(cart=cart, coulomb=coulomb, exchange=exchange, omega=omega, threshold=threshold)
-    layout = (shells.ls, shells.nprims)
-    found = cuda_gradient.lowered(*operands, layout=layout, **settings)
-    reference = _jk._gradient.bind(*operands, layout=layout, **settings | {"threshold": 1e-15})
-    return np.asarray(found), np.asarray(reference)
+
+    def energy(centers):
+        moved = ShellList(shells.ls, shells.nprims, centers, shells.exponents, shells.coefficients)
+        built = jk_module.jk(moved, density, **settings | {"threshold": 1e-15})
+        return sum(jnp.sum(w * x) for w, x in zip(weights, built, strict=True) if len(x))
+
+    return lowered(shells, matrices, **settings), np.asarray(jax.grad(energy)(jnp.asarray(shells.centers)))
 
 
 def assert_same(found, reference, tolerance=TOLERANCE):
@@ -117,6 +132,17 @@ def test_screening_keeps_the_gradient_and_drops_quartets(monkeypatch):
 
 
 @pytest.mark.usefixtures("emulated")
+def test_parts_add_up(change):
+    change("_REGISTER_SIZE", 0)
+    shells = shells_of((0, 1))
+    matrices = random_matrices(shells, 1, True, False)
+    settings = dict(cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13)
+    parts = [lowered(shells, matrices, part, 3, **settings) for part in range(3)]
+    assert all(np.abs(x).max() > 0.01 for x in parts)
+    assert_same(sum(parts), lowered(shells, matrices, **settings))
+
+
+@pytest.mark.usefixtures("emulated")
 def test_fixed_point_sums_do_not_depend_on_the_order(monkeypatch):
     monkeypatch.setenv("JAXQC_DETERMINISTIC", "1")
     shells = shells_of((0,), ncenter=4)
@@ -131,11 +157,8 @@ def test_fixed_point_sums_do_not_depend_on_the_order(monkeypatch):
 @pytest.mark.usefixtures("emulated")
 def test_what_is_not_a_number_stays_so():
     shells = shells_of((0,))
-    nao = _jk.nao_of(shells.ls, False)
-    density = jnp.full((1, nao, nao), jnp.nan)
-    operands = (*map(jnp.asarray, (shells.centers, shells.exponents, shells.coefficients)), density, density, density)
-    settings = dict(cart=False, coulomb=True, exchange=False, omega=0.0, threshold=1e-13)
-    found = cuda_gradient.lowered(*operands, layout=(shells.ls, shells.nprims), **settings)
+    matrices = random_matrices(shells, 1, True, False).at[0, 0, 0, 1].set(jnp.nan)
+    found = lowered(shells, matrices, cart=False, coulomb=True, exchange=False, omega=0.0, threshold=1e-13)
     assert np.isnan(found).all()
 
 

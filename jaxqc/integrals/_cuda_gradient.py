@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqc._parallel import sum_of_parts
 from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER
@@ -129,7 +128,7 @@ def _class_step(k: Kernel, plan: PairPlan, tables, capacity: int, nset: int, nao
     return Step(k.unit, name, k.block, arguments, grid, grid_y, k.shared, concurrent=True)
 
 
-def _sums(plan: PairPlan, variant: Variant, omega, threshold, part, parts, pairs: Pairs, density, weight_j, weight_k):
+def _sums(plan: PairPlan, pairs: Pairs, variant: Variant, part, parts, omega, threshold, density, weight_j, weight_k):
     """The gradient for matrices that are all symmetric or all antisymmetric, (nshell, 3), from every `parts`-th bra
     pair; in fixed point for a deterministic variant."""
     nset, nao, _ = density.shape
@@ -151,6 +150,7 @@ def lowered(
     density,
     weight_j,
     weight_k,
+    part,
     *,
     layout,
     cart,
@@ -158,28 +158,27 @@ def lowered(
     exchange,
     omega,
     threshold,
-    mesh=None,
+    parts,
     **_,
 ) -> jax.Array:
     """The primitive `jaxqc_jk_gradient`: derivatives of sum_n [tr P^J_n J(D_n) + tr P^K_n K(D_n)] with respect to the
     centres of the shells, (nshell, 3).
 
     **Arguments:** `density`, `weight_j`, `weight_k`: D, P^J and P^K, shape `(n, nao, nao)`; a weight counts only where
-    `coulomb` or `exchange` asks for it.
+    `coulomb` or `exchange` asks for it. `part`: which of so many `parts` of the work, int32 of shape `(1,)`.
     """
     operands = (centers, exponents, coefficients)
     plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(_cuda_jk.schwarz, plan))
     variant = Variant(cart, coulomb, exchange, deterministic=deterministic())
-    local = functools.partial(_sums, plan, variant, omega, threshold)
+    sums = functools.partial(_sums, plan, pairs, variant, part, parts, omega, threshold)
     given = [density, weight_j if coulomb else density, weight_k if exchange else density]
     even = [0.5 * (x + jnp.swapaxes(x, 1, 2)) for x in given]
     # Symmetric with symmetric, antisymmetric with antisymmetric (exchange only); mixed products vanish. Where all are
     # symmetric the second finds nothing to do.
-    total = sum_of_parts(local, mesh, pairs, *even)
+    total = sums(*even)
     if exchange:
-        odd = density - even[0], jnp.zeros_like(density), weight_k - even[2]
-        total += sum_of_parts(local, mesh, pairs, *odd)
+        total += sums(density - even[0], jnp.zeros_like(density), weight_k - even[2])
     if variant.deterministic:
         total = total.astype(jnp.float64) / _cuda_jk._FIXED_POINT
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, pairs.bound, *given)])
