@@ -6,7 +6,7 @@ FILE ?= examples/vitamin_c.xyz
 BASIS ?= def2-svp
 
 # Tests run in several processes, a file in one; those that measure times come after them, on their own. Files of few
-# tests are not always quick, so they do not come last.
+# tests are not always quick, so they do not come last. PySCF's threads would wait for each other at full load.
 TEST_WORKERS ?= -n auto --dist loadfile --no-loadscope-reorder
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
@@ -28,7 +28,7 @@ test: $(VENV)/tested
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python || status=1; \
-	$(BIN)/pytest $(TEST_WORKERS) -m "not alone" $(PYTEST_ARGUMENTS) || status=1; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TEST_WORKERS) -m "not alone" $(PYTEST_ARGUMENTS) || status=1; \
 	$(BIN)/pytest -m alone $(PYTEST_ARGUMENTS) || status=1; \
 	exit $$status
 
