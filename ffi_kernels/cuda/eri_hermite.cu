@@ -78,74 +78,56 @@ static __device__ __forceinline__ float decay(float x) {
 #endif
 }
 
-// g_m = (-2 alpha)^m F_m(alpha r2) r, m = 0 .. N, from polynomials up to alpha r2 = EXTENT.
-template <int N, int DEGREE, int EXTENT, int STRIDE, class T>
-static __device__ __forceinline__ void base(T alpha, T r2, T r, const T* table, T* g) {
-  constexpr T inverse_step = T((kRows - 0.5) / EXTENT);
-  const T t = alpha * r2, scaled = t * inverse_step;
-  if (scaled < T(kRows - 0.5)) {
-    int index;
-    const T d = scaled - nearest(scaled, &index);
-    const T* c = table + index * STRIDE;
-    T f = c[DEGREE];
+// g_m = (-2 alpha)^m F_m(alpha r2) r, m = 0 .. N, with alpha r2 = t so large that the integral to infinity serves.
+template <int N, class T>
+static __device__ __forceinline__ void base_far(T alpha, T t, T r, T* g) {
+  const T y = inverse_root(t), lower = -alpha * y * y;  // -1 / r2
+  g[0] = T(0.88622692545275801365) * r * y;
 #pragma unroll
-    for (int k = DEGREE - 1; k >= 0; --k) f = f * d + c[k];
-    if constexpr (N == 0) {
-      g[0] = f * r;
-    } else {
-      const T b = T(-2) * alpha, e = decay(t);
-      T power[N + 1];
-      power[0] = r;
-#pragma unroll
-      for (int m = 1; m <= N; ++m) power[m] = power[m - 1] * b;
-      g[N] = f * power[N];
-#pragma unroll
-      for (int m = N - 1; m >= 0; --m) g[m] = (power[m] * e - r2 * g[m + 1]) * T(1.0 / (2 * m + 1));
-    }
-  } else {
-    const T y = inverse_root(t);
-    g[0] = T(0.88622692545275801365) * r * y;
-    if constexpr (N > 0) {
-      const T lower = -alpha * y * y;  // -1 / r2
-#pragma unroll
-      for (int m = 0; m < N; ++m) g[m + 1] = g[m] * lower * T(2 * m + 1);
-    }
-  }
+  for (int m = 0; m < N; ++m) g[m + 1] = g[m] * lower * T(2 * m + 1);
 }
 
-#ifndef FREE
-#define FREE 1
-#endif
-#ifndef UNROLL
-#define UNROLL 1
-#endif
-// The same without a branch: both forms are cheap in single precision, and warps mostly need both.
-template <int N, int DEGREE, int EXTENT, int STRIDE>
-static __device__ __forceinline__ void base_of_both(float alpha, float r2, float r, const float* table, float* g) {
-  constexpr float inverse_step = static_cast<float>((kRows - 0.5) / EXTENT), last = kRows - 0.5f;
-  const float t = alpha * r2, scaled = t * inverse_step, inside = min(scaled, last - 0.01f);
+// The same from a table of polynomials about multiples of a step, in which `scaled` is t.
+template <int N, int DEGREE, int STRIDE, class T>
+static __device__ __forceinline__ void base_near(T alpha, T r2, T t, T scaled, T r, const T* table, T* g) {
   int index;
-  const float d = inside - nearest(inside, &index);
-  const float* c = table + index * STRIDE;
-  float f = c[DEGREE];
+  const T d = scaled - nearest(scaled, &index);
+  const T* c = table + index * STRIDE;
+  T f = c[DEGREE];
 #pragma unroll
   for (int k = DEGREE - 1; k >= 0; --k) f = f * d + c[k];
-  const float b = -2.0f * alpha, e = N > 0 ? decay(t) : 0.0f;
-  float power[N + 1];
+  const T b = T(-2) * alpha;
+  T power[N + 1];
   power[0] = r;
 #pragma unroll
   for (int m = 1; m <= N; ++m) power[m] = power[m - 1] * b;
   g[N] = f * power[N];
+  if constexpr (N > 0) {
+    const T e = decay(t);
 #pragma unroll
-  for (int m = N - 1; m >= 0; --m) g[m] = (power[m] * e - r2 * g[m + 1]) * static_cast<float>(1.0 / (2 * m + 1));
-  const bool far = scaled >= last;
-  const float y = inverse_root(t), lower = -alpha * y * y;  // -1 / r2
-  float value = 0.886226925f * r * y;
-  g[0] = far ? value : g[0];
+    for (int m = N - 1; m >= 0; --m) g[m] = (power[m] * e - r2 * g[m + 1]) * T(1.0 / (2 * m + 1));
+  }
+}
+
+template <class Ket>
+static __device__ __forceinline__ void base(double alpha, double r2, double r, const double* table, double* g) {
+  constexpr double inverse_step = (kRows - 0.5) / (36 + 2 * Ket::kOrder);
+  const double t = alpha * r2, scaled = t * inverse_step;
+  if (scaled < kRows - 0.5) base_near<Ket::kOrder, Ket::kDegree, kStride>(alpha, r2, t, scaled, r, table, g);
+  else base_far<Ket::kOrder>(alpha, t, r, g);
+}
+// In single precision the far form is cheap: without it only whole warps are worth a branch.
+template <class Ket>
+static __device__ __forceinline__ void base(float alpha, float r2, float r, const float* table, float* g) {
+  constexpr float inverse_step = static_cast<float>((kRows - 0.5) / (18 + 2 * Ket::kOrder)), last = kRows - 0.5f;
+  const float t = alpha * r2, scaled = t * inverse_step;
+  base_far<Ket::kOrder>(alpha, t, r, g);
+  const bool near = scaled < last;
+  if (__ballot_sync(0xffffffffu, near)) {
+    float value[Ket::kOrder + 1];
+    base_near<Ket::kOrder, Ket::kDegree32, kStride32>(alpha, r2, t, min(scaled, last - 0.01f), r, table, value);
 #pragma unroll
-  for (int m = 0; m < N; ++m) {
-    value *= lower * (2 * m + 1);
-    g[m + 1] = far ? value : g[m + 1];
+    for (int m = 0; m <= Ket::kOrder; ++m) g[m] = near ? value[m] : g[m];
   }
 }
 
@@ -164,7 +146,7 @@ static __device__ __forceinline__ void add_ket(double* acc, const Bra& bra, doub
   const double q = row[0], x = bra.at[0] - row[1], y = bra.at[1] - row[2], z = bra.at[2] - row[3];
   const double product = bra.p * q, r = inverse_root(product * range + (bra.p + q));
   double g[Ket::kOrder + 1];
-  base<Ket::kOrder, Ket::kDegree, 36 + 2 * Ket::kOrder, kStride>(product * r * r, x * x + y * y + z * z, r, table, g);
+  base<Ket>(product * r * r, x * x + y * y + z * z, r, table, g);
   Ket::add(acc, row + 4, g, x, y, z);
 }
 template <class Ket>
@@ -173,14 +155,7 @@ static __device__ __forceinline__ void add_ket(float* acc, const Bra& bra, doubl
               z = (bra.high[2] - row[3]) + (bra.low[2] - row[6]);
   const float product = bra.p32 * q, r = inverse_root(product * static_cast<float>(range) + (bra.p32 + q));
   float g[Ket::kOrder + 1];
-#if FREE
-  if constexpr (Ket::kOrder <= 5) {
-    base_of_both<Ket::kOrder, Ket::kDegree32, 18 + 2 * Ket::kOrder, kStride32>(product * r * r, x * x + y * y + z * z, r, table, g);
-  } else
-#endif
-  {
-    base<Ket::kOrder, Ket::kDegree32, 18 + 2 * Ket::kOrder, kStride32>(product * r * r, x * x + y * y + z * z, r, table, g);
-  }
+  base<Ket>(product * r * r, x * x + y * y + z * z, r, table, g);
   Ket::add(acc, row + 7, g, x, y, z);
 }
 
@@ -200,8 +175,7 @@ template <class Ket, class T>
 static __device__ __forceinline__ void sweep(T* acc, const Bra& bra, double range, const T* __restrict__ rows, int first, int end,
                                              const T* table) {
   constexpr int kNumbers = 16 / sizeof(T), width = kWidth<Ket, T>;
-  constexpr int kUnroll = sizeof(T) == 4 && Ket::kOrder <= 4 ? UNROLL : 1;
-#pragma unroll kUnroll
+#pragma unroll 1
   for (int k = first + threadIdx.x / 32; k < end; k += WARPS) {
     const T* from = rows + static_cast<long long>(k) * width;
     if constexpr (width * sizeof(T) <= 128) {
