@@ -70,7 +70,7 @@ class Emulator:
             function = getattr(self._library(step.unit), f"emulate_{step.kernel}")
             function(pointers, step.grid or _BLOCKS, step.grid_y, step.block, step.shared)
 
-    def call(self, target, steps, results, *operands, zeroed=()):
+    def call(self, target, steps, results, *operands, zeroed=(), check=None):
         """As `jaxqc.gpu.call`."""
 
         def host(*arrays):

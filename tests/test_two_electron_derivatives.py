@@ -46,12 +46,15 @@ def gradient(mole, density, weight_j, weight_k, omega=0.0, threshold=1e-16, coul
         density,
         weight_j,
         weight_k,
+        jnp.zeros(1, jnp.int32),
         layout=(shells.ls, shells.nprims),
         cart=mole.cart,
         coulomb=coulomb,
         exchange=exchange,
         omega=float(omega),
         threshold=threshold,
+        symmetric=False,
+        parts=1,
     )
     return np.asarray(out)
 

@@ -232,10 +232,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     eri_lanes(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const float* bound,
               const int* bra_groups, const int* ket_groups, int ngroup, const double* density, const float* density_bound, const float* top,
               double* j, double* k, const double* table, double asymptotic, double omega, double threshold, int nao, int nshell,
-              int bra_first, int bra_step, int same, double* j_ket, int ket_first, int ket_count) {
+              int bra_first, int bra_step, const int* part, int same, double* j_ket, int ket_first, int ket_count) {
   extern __shared__ double shared[];
   __shared__ int slots[BLOCK / 32][64];
-  const int bra_at = bra_first + blockIdx.x * bra_step;
+  const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
   if (bra_at >= bra_groups[ngroup]) return;
   const Group group = make_group(shared);
   const int which = threadIdx.x / kGroup;

@@ -41,7 +41,7 @@ std::vector<DensityPart> split_densities(const double* d, int nset, int nao, boo
   return parts;
 }
 
-void jk_build(const PairSet& set, const double* density, int nset, bool coulomb, bool exchange, double omega, double threshold, double* j,
+void jk_build(const PairSet& set, const double* density, int nset, bool coulomb, bool exchange, double omega, double threshold, Share share, double* j,
               double* k, const Runner& run) {
   const Basis& basis = set.basis;
   const int nao = basis.nao, nshell = static_cast<int>(basis.shells.size());
@@ -83,7 +83,7 @@ void jk_build(const PairSet& set, const double* density, int nset, bool coulomb,
     }
   });
 
-  const std::vector<JKTask> tasks = make_tasks(classes);
+  const std::vector<JKTask> tasks = make_tasks(classes, share);
   const int nslots = slot_count(nao, r.nset);
   std::vector<JKSlot> slots(nslots);
   std::vector<Workspace> work(num_threads());
@@ -140,8 +140,8 @@ void jk_build(const PairSet& set, const double* density, int nset, bool coulomb,
 }
 
 ffi::Error jk_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Span<const int32_t> nprims, bool cart, bool coulomb, bool exchange,
-                      double omega, double threshold, ffi::Buffer<ffi::F64> centers, ffi::Buffer<ffi::F64> exponents,
-                      ffi::Buffer<ffi::F64> coefficients, ffi::Buffer<ffi::F64> density, ffi::ResultBuffer<ffi::F64> j,
+                      double omega, double threshold, int32_t parts, ffi::Buffer<ffi::S32> part, ffi::Buffer<ffi::F64> centers,
+                      ffi::Buffer<ffi::F64> exponents, ffi::Buffer<ffi::F64> coefficients, ffi::Buffer<ffi::F64> density, ffi::ResultBuffer<ffi::F64> j,
                       ffi::ResultBuffer<ffi::F64> k) {
   return guarded([&] {
     if (!fit(centers, exponents, coefficients) || !finite(density)) {
@@ -149,12 +149,14 @@ ffi::Error jk_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Sp
       fill_nan(k);
       return;
     }
+    check_share(part.typed_data()[0], parts);
     const Runner run = pool_runner(pool);
     const auto set = pair_set(ls.begin(), nprims.begin(), static_cast<int64_t>(ls.size()), centers.typed_data(), exponents.typed_data(),
                               coefficients.typed_data(), static_cast<int64_t>(exponents.element_count()), cart, threshold, run);
     const auto dims = density.dimensions();
     check(dims.size() == 3 && dims[1] == set->basis.nao && dims[2] == set->basis.nao, "the density must have shape (n, nao, nao)");
-    jk_build(*set, density.typed_data(), static_cast<int>(dims[0]), coulomb, exchange, omega, threshold, j->typed_data(), k->typed_data(), run);
+    jk_build(*set, density.typed_data(), static_cast<int>(dims[0]), coulomb, exchange, omega, threshold, {part.typed_data()[0], parts}, j->typed_data(),
+             k->typed_data(), run);
   });
 }
 

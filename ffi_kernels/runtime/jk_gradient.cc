@@ -10,7 +10,7 @@ namespace ffi = xla::ffi;
 constexpr int kSlots = 32;
 
 void gradient_build(const PairSet& set, const double* density, const double* weight_j, const double* weight_k, int nset, bool coulomb,
-                    bool exchange, double omega, double threshold, double* out, const Runner& run) {
+                    bool exchange, double omega, double threshold, Share share, double* out, const Runner& run) {
   const Basis& basis = set.basis;
   const int64_t nao = basis.nao, n2 = nao * nao, nshell = static_cast<int64_t>(basis.shells.size());
   GradientRequest r;
@@ -55,7 +55,7 @@ void gradient_build(const PairSet& set, const double* density, const double* wei
 
   std::vector<PairClass> classes(set.lists.size());
   for (size_t c = 0; c < classes.size(); ++c) classes[c].list = set.lists[c];
-  const std::vector<JKTask> tasks = make_tasks(classes);
+  const std::vector<JKTask> tasks = make_tasks(classes, share);
   std::vector<Doubles> slots(kSlots);
   std::vector<Workspace> work(num_threads());
   const KernelTable& table = kernels();
@@ -68,21 +68,23 @@ void gradient_build(const PairSet& set, const double* density, const double* wei
 }
 
 ffi::Error gradient_handler(ffi::ThreadPool pool, ffi::Span<const int32_t> ls, ffi::Span<const int32_t> nprims, bool cart, bool coulomb,
-                            bool exchange, double omega, double threshold, ffi::Buffer<ffi::F64> centers, ffi::Buffer<ffi::F64> exponents,
-                            ffi::Buffer<ffi::F64> coefficients, ffi::Buffer<ffi::F64> density, ffi::Buffer<ffi::F64> weight_j,
-                            ffi::Buffer<ffi::F64> weight_k, ffi::ResultBuffer<ffi::F64> out) {
+                            bool exchange, double omega, double threshold, int32_t parts, ffi::Buffer<ffi::S32> part,
+                            ffi::Buffer<ffi::F64> centers, ffi::Buffer<ffi::F64> exponents, ffi::Buffer<ffi::F64> coefficients,
+                            ffi::Buffer<ffi::F64> density, ffi::Buffer<ffi::F64> weight_j, ffi::Buffer<ffi::F64> weight_k,
+                            ffi::ResultBuffer<ffi::F64> out) {
   return guarded([&] {
     if (!fit(centers, exponents, coefficients) || !finite(density) || !finite(weight_j) || !finite(weight_k)) {
       fill_nan(out);
       return;
     }
+    check_share(part.typed_data()[0], parts);
     const Runner run = pool_runner(pool);
     const auto set = pair_set(ls.begin(), nprims.begin(), static_cast<int64_t>(ls.size()), centers.typed_data(), exponents.typed_data(),
                               coefficients.typed_data(), static_cast<int64_t>(exponents.element_count()), cart, threshold, run);
     const auto dims = density.dimensions();
     check(dims.size() == 3 && dims[1] == set->basis.nao && dims[2] == set->basis.nao, "the density must have shape (n, nao, nao)");
     gradient_build(*set, density.typed_data(), weight_j.typed_data(), weight_k.typed_data(), static_cast<int>(dims[0]), coulomb, exchange, omega,
-                   threshold, out->typed_data(), run);
+                   threshold, {part.typed_data()[0], parts}, out->typed_data(), run);
   });
 }
 

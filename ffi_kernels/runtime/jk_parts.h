@@ -10,9 +10,16 @@
 namespace jaxqc {
 
 // The quartet work of a build in pieces: bra pairs of one class against all kets of another.
-inline std::vector<JKTask> make_tasks(const std::vector<PairClass>& classes) {
+// Which part of the work is done here, where several devices share it.
+struct Share {
+  int part, parts;
+};
+
+// Every `parts`-th task from number `part` on.
+inline std::vector<JKTask> make_tasks(const std::vector<PairClass>& classes, Share share) {
   std::vector<JKTask> tasks;
   const int n = static_cast<int>(classes.size());
+  int number = 0;
   for (int a = 0; a < n; ++a)
     for (int b = 0; b <= a; ++b) {
       // The bra is the pair with more [e0| components (accumulation runs over the kets' components in registers).
@@ -20,7 +27,8 @@ inline std::vector<JKTask> make_tasks(const std::vector<PairClass>& classes) {
       const bool swap = nlevels(y.la, y.lb) > nlevels(x.la, x.lb);
       const int bra = swap ? b : a, ket = swap ? a : b;
       const int size = classes[bra].list.n, chunk = std::clamp(size / 128, 1, 64);
-      for (int begin = 0; begin < size; begin += chunk) tasks.push_back({bra, ket, a == b, begin, std::min(size, begin + chunk)});
+      for (int begin = 0; begin < size; begin += chunk)
+        if (number++ % share.parts == share.part) tasks.push_back({bra, ket, a == b, begin, std::min(size, begin + chunk)});
     }
   return tasks;
 }

@@ -35,7 +35,10 @@ inline Runner pool_runner(xla::ffi::ThreadPool& pool) {
   };
 }
 
-// What every J/K handler is given first: the shells and the kind of build, then centres, exponents, coefficients and densities.
+inline void check_share(int part, int parts) { check(parts > 0 && part >= 0 && part < parts, "the part of the work must be one of its parts"); }
+
+// What every J/K handler is given first: the shells and the kind of build, which part of the work to do, then centres, exponents,
+// coefficients and densities.
 inline auto jk_binding() {
   typedef xla::ffi::Buffer<xla::ffi::F64> Array;
   return xla::ffi::Ffi::Bind()
@@ -47,6 +50,8 @@ inline auto jk_binding() {
       .Attr<bool>("exchange")
       .Attr<double>("omega")
       .Attr<double>("threshold")
+      .Attr<int32_t>("parts")
+      .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
       .Arg<Array>()
       .Arg<Array>()
       .Arg<Array>()

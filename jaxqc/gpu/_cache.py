@@ -1,5 +1,6 @@
 """Cubins on disk: written atomically, checked when read, dispensable."""
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -72,9 +73,21 @@ def write(key: str, name: str, cubin: bytes, log: str) -> None:
             )
 
 
+def tested(key: str) -> bool:
+    """Whether the kernels of a key have passed their test on a device."""
+    return _path(key).with_suffix(".tested").is_file()
+
+
+def mark_tested(key: str) -> None:
+    """Notes that they have; where the folder cannot be written to, they are tested again in each process."""
+    with contextlib.suppress(OSError):
+        _path(key).with_suffix(".tested").touch()
+
+
 def clear() -> int:
     """Removes all cubins that are kept, and returns their number."""
     found = list(folder().glob("*.cubin")) if folder().is_dir() else []
     for path in found:
         path.unlink(missing_ok=True)
+        path.with_suffix(".tested").unlink(missing_ok=True)
     return len(found)

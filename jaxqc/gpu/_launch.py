@@ -6,7 +6,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import jax
 import numpy as np
 
 import jaxqc
+from jaxqc._primitive import USE_CPU
+from jaxqc.gpu import _cache
 from jaxqc.gpu._compile import Unit, build, key_of
 from jaxqc.gpu._nvrtc import nvrtc
 
@@ -24,6 +26,7 @@ _MESSAGE = 2048
 _lock = threading.Lock()
 _targets: set[str] = set()
 _loaded: set[Unit] = set()
+_passed: set[str] = set()  # keys
 
 Argument = tuple[int, int]
 
@@ -90,7 +93,8 @@ def _library() -> ctypes.CDLL:
             return library
     raise ImportError(
         f"The library {LIBRARY_NAME} of jaxqc was not found in {', '.join(str(path.parent) for path in paths)}. "
-        "Install jaxqc with pip, which builds it, or set the environment variable JAXQC_GPU_LIBRARY to its path."
+        "Install jaxqc with pip, which builds it, or set the environment variable JAXQC_GPU_LIBRARY to its path. "
+        f"{USE_CPU}"
     )
 
 
@@ -151,12 +155,25 @@ def load(units: Sequence[Unit]) -> None:
             _loaded.add(unit)
 
 
+def _test(units: Sequence[Unit], check: Callable[[], None]) -> None:
+    """Runs a test of units unless all of them have passed it, in this process or before."""
+    arch = architecture()
+    keys = {key_of(unit, arch) for unit in units} - _passed
+    if not all(_cache.tested(key) for key in keys):
+        with jax.ensure_compile_time_eval():
+            check()
+        for key in keys:
+            _cache.mark_tested(key)
+    _passed.update(keys)
+
+
 def call(
     target: str,
     steps: Sequence[Step],
     results: Sequence[jax.ShapeDtypeStruct],
     *operands: jax.Array,
     zeroed: Sequence[int] = (),
+    check: Callable[[], None] | None = None,
 ) -> list[jax.Array]:
     """Runs launches one after the other on XLA's stream.
 
@@ -166,10 +183,13 @@ def call(
     - `steps`: the launches.
     - `results`: shapes and types of the results.
     - `zeroed`: which results are cleared before the first launch.
+    - `check`: a test that raises where a kernel is wrong; run once for each cubin that is fresh on this machine.
 
     **Returns:** the results.
     """
     load([step.unit for step in steps])
+    if check is not None:
+        _test([step.unit for step in steps], check)
     _register(target)
     arch = architecture()
     flat: list[int] = []

@@ -93,7 +93,6 @@ def _class_step(
     threshold: float,
     nao: int,
     offset: int,
-    part,
     parts,
 ) -> Step:
     """The launch of one class; `offset`: bytes before the (f0| sums of its kets."""
@@ -116,8 +115,9 @@ def _class_step(
         float64(np.log(threshold)),
         int32(nao),
         int32(len(plan.ls)),
-        int32(first_b + part),
+        int32(first_b),
         int32(parts),
+        operand(10),
         int32(kernel.bra == kernel.ket),
     )
     if not kernel.registers:
@@ -134,15 +134,17 @@ def blocked(
     variant: Variant,
     omega: float,
     threshold: float,
-    part: int = 0,
+    part: jax.Array | None = None,
     parts: int = 1,
+    test: bool = True,
 ):
     """Sums over the unique quartets, in shell blocks.
 
     **Arguments:** `density`: (sets, nao, nao), symmetric or antisymmetric; `bounds`: of `density_bounds`; `part` of
-    `parts`: every `parts`-th bra pair from number `part` on.
+    `parts`: every `parts`-th bra pair from number `part` on; `test`: whether fresh kernels are tested first.
 
-    **Returns:** J and K, each (sets, nao * nao), to be completed by their transposes.
+    **Returns:** J and K, each (sets, nao * nao), to be completed by their transposes; in fixed point for a
+    deterministic variant.
     """
     nao, places = density.shape[-1], _places(plan)
     table, table_places = _tables(_lmax(plan))
@@ -153,7 +155,7 @@ def blocked(
         size += variant.sets * places[ket][2] * ncomp(*ket)
     capacity = pairs.prims.shape[1]
     steps = [
-        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), part, parts)
+        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts)
         for k in reversed(kernels)  # long blocks first
     ]
     if variant.coulomb:
@@ -169,21 +171,34 @@ def blocked(
     shapes = [jax.ShapeDtypeStruct((variant.sets, n), dtype) for n in sizes] + [
         jax.ShapeDtypeStruct((max(size, 1),), dtype)
     ]
-    operands = (*pairs[:5], pairs.groups, density, *bounds, jnp.asarray(table))
-    j, k, _ = call("jaxqc_eri", steps, shapes, *operands, zeroed=(0, 1, 2))
-    if variant.deterministic:
-        j, k = (x.astype(jnp.float64) / _FIXED_POINT for x in (j, k))
+    part = jnp.zeros(1, jnp.int32) if part is None else part
+    operands = (*pairs[:5], pairs.groups, density, *bounds, jnp.asarray(table), part)
+    check = functools.partial(_self_test, plan, variant) if test else None
+    j, k, _ = call("jaxqc_eri", steps, shapes, *operands, zeroed=(0, 1, 2), check=check)
     return j, k
 
 
 def lowered(
-    centers, exponents, coefficients, density, *, layout, cart, coulomb, exchange, omega, threshold, symmetric
+    centers,
+    exponents,
+    coefficients,
+    density,
+    part,
+    *,
+    layout,
+    cart,
+    coulomb,
+    exchange,
+    omega,
+    threshold,
+    symmetric,
+    parts,
 ) -> list[jax.Array]:
     """The primitive `jaxqc_jk`: J and K, each (n, nao, nao), or (0, nao, nao) where not asked for."""
     operands = (centers, exponents, coefficients)
     plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
-    build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold)
+    build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold, part=part, parts=parts)
     even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
     j, k = build(even, 1, coulomb, exchange)
     if exchange and not symmetric:
@@ -192,17 +207,29 @@ def lowered(
     return [jnp.where(finite, x, jnp.nan) for x in (j, k)]
 
 
-def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold):
+def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, part, parts):
     """J and K of densities that are all symmetric (sign 1) or all antisymmetric (-1), two at a time."""
-    parts = []
+    done = []
     for begin in range(0, len(density), 2):
         some = density[begin : begin + 2]
         variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic())
         bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, some)
-        matrices = blocked(plan, pairs, some, bounds, variant, omega, threshold)
-        wanted = zip(matrices, (coulomb, exchange), strict=True)
-        parts.append([_cuda_pairs.unblock(plan.ls, plan.cart, x, sign) if w else some[:0] for x, w in wanted])
-    return [jnp.concatenate(x) for x in zip(*parts, strict=True)]
+        sums = blocked(plan, pairs, some, bounds, variant, omega, threshold, part, parts)
+        wanted = zip([floating(x, variant) for x in sums], (coulomb, exchange), strict=True)
+        done.append([_cuda_pairs.unblock(plan.ls, plan.cart, x, sign) if w else some[:0] for x, w in wanted])
+    return [jnp.concatenate(x) for x in zip(*done, strict=True)]
+
+
+def floating(sums, variant: Variant):
+    """The sums of `blocked` as numbers."""
+    return sums.astype(jnp.float64) / _FIXED_POINT if variant.deterministic else sums
+
+
+def _self_test(plan: PairPlan, variant: Variant) -> None:
+    """Compares kernels for the classes of `plan` with those of the CPU."""
+    from jaxqc.integrals._cuda_self_test import verify
+
+    verify(tuple(sorted(set(plan.ls))), variant)
 
 
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:

@@ -7,7 +7,9 @@ r"""Direct J and K of one molecule as JAX primitives with fast kernels for value
 
 `jk` and `jk_gradient` are compiled kernels; `jk_move`, and whatever differentiates with respect to exponents,
 coefficients or twice with respect to the centres, runs through the general contractions of `_contraction`.
-All matrices are over the molecule's own functions, spherical or Cartesian.
+All matrices are over the molecule's own functions, spherical or Cartesian. The last operand of each primitive says
+which part of the work it does, of so many `parts`: the sum over all parts is the result. General contractions are not
+taken apart; each part then is an equal share of the result.
 """
 
 import functools
@@ -18,6 +20,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad
 
+from jaxqc._parallel import sum_of_parts
 from jaxqc._platform import lower_on_cuda
 from jaxqc._primitive import install, on_host, zero_tangent
 from jaxqc.integrals._contraction import contract
@@ -35,17 +38,13 @@ _GENERAL = 1e-1
 
 
 def jk(
-    shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold, symmetric=False
+    shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold, symmetric=False, mesh=None
 ) -> list[jax.Array]:
     """J and K, each (n, nao, nao), or (0, nao, nao) where not asked for; density (n, nao, nao).
 
-    `symmetric` promises that the densities are symmetric.
+    `symmetric` promises that the densities are symmetric; the devices of `mesh` share the work.
     """
-    return _jk.bind(
-        shells.centers,
-        shells.exponents,
-        shells.coefficients,
-        density,
+    parameters = dict(
         layout=(shells.ls, shells.nprims),
         cart=cart,
         coulomb=coulomb,
@@ -54,6 +53,11 @@ def jk(
         threshold=threshold,
         symmetric=symmetric,
     )
+
+    def local(part, parts, *operands):
+        return _jk.bind(*operands, part, parts=parts, **parameters)
+
+    return sum_of_parts(local, mesh, shells.centers, shells.exponents, shells.coefficients, density)
 
 
 def nao_of(ls: tuple[int, ...], cart: bool) -> int:
@@ -81,7 +85,9 @@ def _empty(density):
     return jnp.zeros((0, *density.shape[1:]), density.dtype)
 
 
-def _general(centers, exponents, coefficients, density, *, layout, cart, coulomb, exchange, omega, threshold):
+def _general(
+    centers, exponents, coefficients, density, part, *, layout, cart, coulomb, exchange, omega, threshold, parts, **_
+):
     """J and K through the general contractions: slow, differentiable with respect to everything."""
     shells = ShellList(layout[0], layout[1], centers, exponents, coefficients)
     lists = (shells,) * 4
@@ -89,22 +95,29 @@ def _general(centers, exponents, coefficients, density, *, layout, cart, coulomb
     cut = _GENERAL * threshold
     j = _from_cartesian(layout[0], cart, contract("j", lists, x, omega, cut)) if coulomb else _empty(density)
     k = _from_cartesian(layout[0], cart, contract("k", lists, x, omega, cut)) if exchange else _empty(density)
-    return [j, k]
+    return [j / parts, k / parts]
 
 
-def _general_move(centers, exponents, coefficients, density, change, **parameters):
+def _general_move(centers, exponents, coefficients, density, change, part, **parameters):
     """The derivative of `_general` along a change of the centres."""
-    return jax.jvp(lambda c: _general(c, exponents, coefficients, density, **parameters), (centers,), (change,))[1]
+
+    def build(c):
+        return _general(c, exponents, coefficients, density, part, **parameters)
+
+    return jax.jvp(build, (centers,), (change,))[1]
 
 
-def _general_gradient(centers, exponents, coefficients, density, weight_j, weight_k, **parameters):
+def _general_gradient(centers, exponents, coefficients, density, weight_j, weight_k, part, **parameters):
     """The transpose of `_general_move`."""
-    move = functools.partial(_general_move, centers, exponents, coefficients, density, **parameters)
+
+    def move(change):
+        return _general_move(centers, exponents, coefficients, density, change, part, **parameters)
+
     (gradient,) = jax.linear_transpose(move, centers)([weight_j, weight_k])
     return gradient
 
 
-def _attributes(layout, cart, coulomb, exchange, omega, threshold):
+def _attributes(*, layout, cart, coulomb, exchange, omega, threshold, parts, **_):
     return {
         "ls": np.asarray(layout[0], np.int32),
         "nprims": np.asarray(layout[1], np.int32),
@@ -113,6 +126,7 @@ def _attributes(layout, cart, coulomb, exchange, omega, threshold):
         "exchange": bool(exchange),
         "omega": np.float64(omega),
         "threshold": np.float64(threshold),
+        "parts": np.int32(parts),
     }
 
 
@@ -121,25 +135,19 @@ def _jk_shapes(density, coulomb, exchange):
     return [(n if wanted else 0, nao, nao) for wanted in (coulomb, exchange)]
 
 
-def _common(parameters):
-    """The parameters that all three primitives have."""
-    return {name: value for name, value in parameters.items() if name != "symmetric"}
-
-
 def _jk_call(*operands, **parameters):
-    parameters = _common(parameters)
-    shapes = _jk_shapes(operands[-1], parameters["coulomb"], parameters["exchange"])
+    shapes = _jk_shapes(operands[3], parameters["coulomb"], parameters["exchange"])
     call = jax.ffi.ffi_call(
         handler("jaxqc_jk"), [jax.ShapeDtypeStruct(s, jnp.float64) for s in shapes], vmap_method="sequential"
     )
-    return call(*operands, **_attributes(**parameters))
+    return call(operands[-1], *operands[:-1], **_attributes(**parameters))
 
 
 def _gradient_call(*operands, **parameters):
     call = jax.ffi.ffi_call(
         handler("jaxqc_jk_gradient"), jax.ShapeDtypeStruct(operands[0].shape, jnp.float64), vmap_method="sequential"
     )
-    return call(*operands, **_attributes(**parameters))
+    return call(operands[-1], *operands[:-1], **_attributes(**parameters))
 
 
 install(_jk, _jk_call, lambda *o, coulomb, exchange, **_: _jk_shapes(o[3], coulomb, exchange))
@@ -189,38 +197,39 @@ def _parameter_terms(function, primals, changes, parameters):
 
 def _jk_jvp(primals, tangents, **parameters):
     values = _jk.bind(*primals, **parameters)
-    centers, exponents, coefficients, density = _given(tangents)
+    centers, exponents, coefficients, density, _ = _given(tangents)
+    *shells, _, part = primals
     terms = []
     if density is not None:
-        terms.append(_jk.bind(*primals[:3], density, **parameters))
+        terms.append(_jk.bind(*shells, density, part, **parameters))
     if centers is not None:
-        terms.append(_move.bind(*primals, centers, **_common(parameters)))
-    terms += _parameter_terms(_general, primals, [None, exponents, coefficients], _common(parameters))
+        terms.append(_move.bind(*primals[:4], centers, part, **parameters))
+    terms += _parameter_terms(_general, primals, [None, exponents, coefficients], parameters)
     return values, _added(values, terms)
 
 
 def _move_jvp(primals, tangents, **parameters):
     values = _move.bind(*primals, **parameters)
-    *shells, density, change = _given(tangents)
+    *shells, density, change, _ = _given(tangents)
     terms = []
     if density is not None:
-        terms.append(_move.bind(*primals[:3], density, primals[4], **parameters))
+        terms.append(_move.bind(*primals[:3], density, *primals[4:], **parameters))
     if change is not None:
-        terms.append(_move.bind(*primals[:4], change, **parameters))
+        terms.append(_move.bind(*primals[:4], change, primals[5], **parameters))
     terms += _parameter_terms(_general_move, primals, shells, parameters)
     return values, _added(values, terms)
 
 
 def _gradient_jvp(primals, tangents, **parameters):
     value = _gradient.bind(*primals, **parameters)
-    *shells, density, weight_j, weight_k = _given(tangents)
+    *shells, density, weight_j, weight_k, _ = _given(tangents)
     terms = []
     if density is not None:
         terms.append([_gradient.bind(*primals[:3], density, *primals[4:], **parameters)])
     if weight_j is not None or weight_k is not None:
         given = (weight_j, weight_k)
-        weights = [jnp.zeros_like(w) if t is None else t for w, t in zip(primals[4:], given, strict=True)]
-        terms.append([_gradient.bind(*primals[:4], *weights, **parameters)])
+        weights = [jnp.zeros_like(w) if t is None else t for w, t in zip(primals[4:6], given, strict=True)]
+        terms.append([_gradient.bind(*primals[:4], *weights, primals[6], **parameters)])
     terms += _parameter_terms(_general_gradient, primals, shells, parameters)
     return value, _added([value], terms)[0]
 
@@ -248,36 +257,38 @@ def _self_adjoint(bind, ct_j, ct_k, parameters):
     return total
 
 
-def _jk_transpose(cotangents, centers, exponents, coefficients, density, **parameters):
+def _jk_transpose(cotangents, centers, exponents, coefficients, density, part, **parameters):
     if not ad.is_undefined_primal(density):
         raise NotImplementedError("J and K are linear in the density only.")
     aval = density.aval
     ct_j, ct_k = _cotangents(cotangents, aval, parameters["coulomb"], parameters["exchange"])
     shells = (centers, exponents, coefficients)
     general = {**parameters, "symmetric": False}
-    total = _self_adjoint(lambda ct, p: _jk.bind(*shells, ct, **p), ct_j, ct_k, general)
-    return [None, None, None, ad.Zero(aval) if total is None else total]
+    total = _self_adjoint(lambda ct, p: _jk.bind(*shells, ct, part, **p), ct_j, ct_k, general)
+    return [None, None, None, ad.Zero(aval) if total is None else total, None]
 
 
-def _move_transpose(cotangents, centers, exponents, coefficients, density, change, **parameters):
+def _move_transpose(cotangents, centers, exponents, coefficients, density, change, part, **parameters):
     shells = (centers, exponents, coefficients)
     if ad.is_undefined_primal(density):
         aval = density.aval
         cts = _cotangents(cotangents, aval, parameters["coulomb"], parameters["exchange"])
-        total = _self_adjoint(lambda ct, p: _move.bind(*shells, ct, change, **p), cts[0], cts[1], parameters)
-        return [None, None, None, ad.Zero(aval) if total is None else total, None]
+        total = _self_adjoint(lambda ct, p: _move.bind(*shells, ct, change, part, **p), cts[0], cts[1], parameters)
+        return [None, None, None, ad.Zero(aval) if total is None else total, None, None]
     cts = _cotangents(cotangents, density, parameters["coulomb"], parameters["exchange"])
-    return [None, None, None, None, _gradient.bind(*shells, density, *cts, **parameters)]
+    return [None, None, None, None, _gradient.bind(*shells, density, *cts, part, **parameters), None]
 
 
-def _gradient_transpose(cotangent, centers, exponents, coefficients, density, weight_j, weight_k, **parameters):
+def _gradient_transpose(cotangent, centers, exponents, coefficients, density, weight_j, weight_k, part, **parameters):
     shells = (centers, exponents, coefficients)
     if type(cotangent) is ad.Zero:
-        return [None] * 6
+        return [None] * 7
     if ad.is_undefined_primal(density):
-        total = _self_adjoint(lambda ct, p: _move.bind(*shells, ct, cotangent, **p), weight_j, weight_k, parameters)
-        return [None, None, None, ad.Zero(density.aval) if total is None else total, None, None]
-    j, k = _move.bind(*shells, density, cotangent, **parameters)
+        total = _self_adjoint(
+            lambda ct, p: _move.bind(*shells, ct, cotangent, part, **p), weight_j, weight_k, parameters
+        )
+        return [None, None, None, ad.Zero(density.aval) if total is None else total, None, None, None]
+    j, k = _move.bind(*shells, density, cotangent, part, **parameters)
     return [
         None,
         None,
@@ -285,6 +296,7 @@ def _gradient_transpose(cotangent, centers, exponents, coefficients, density, we
         None,
         j if ad.is_undefined_primal(weight_j) else None,
         k if ad.is_undefined_primal(weight_k) else None,
+        None,
     ]
 
 

@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from jaxqc._checks import check_molecule
+from jaxqc._parallel import checked_mesh
 from jaxqc.integrals._contraction import contract
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.integrals._jk import jk as _jk
@@ -22,6 +24,7 @@ def jk(
     omega: float = 0.0,
     threshold: float = 1e-13,
     symmetric: bool = False,
+    mesh: Mesh | None = None,
 ) -> tuple[jax.Array | None, jax.Array | None]:
     r"""Coulomb and exchange matrices of one density or several, integral-direct.
 
@@ -37,6 +40,7 @@ def jk(
     - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$, negative for $\mathrm{erfc}(|\omega| r)/r$; 1/Bohr.
     - `threshold`: of the screening; Hartree.
     - `symmetric`: promises that the densities are symmetric, which saves work on GPUs.
+    - `mesh`: a `jax.sharding.Mesh` whose devices share the work; each holds the density, and gets the whole result.
 
     **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
 
@@ -60,6 +64,7 @@ def jk(
             "1e-13 is usual."
         )
     _check_omega("jk", omega)
+    mesh = checked_mesh(mesh, "jaxqc.integrals.jk")
     stack = matrix if matrix.ndim == 3 else matrix[None]
     shells, contraction = two_electron_shells(mol)
     if contraction is not None:
@@ -75,6 +80,7 @@ def jk(
             omega=float(w),
             threshold=float(threshold),
             symmetric=bool(symmetric),
+            mesh=mesh,
         )
 
     j, k = build(max(omega, 0.0))

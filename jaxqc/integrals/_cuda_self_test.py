@@ -1,0 +1,73 @@
+"""A test of freshly compiled two-electron kernels on the device at hand, against the kernels of the CPU."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.integrals import _cuda_jk, _cuda_pairs
+from jaxqc.integrals._cuda_classes import Variant
+from jaxqc.integrals._jk import jk as reference
+from jaxqc.integrals._shells import ShellList
+
+_THRESHOLD = 1e-13
+_TOLERANCE = 1e-11  # of the largest element
+
+
+def _shells(ls: tuple[int, ...]) -> ShellList:
+    """For each l a contracted shell and two single functions, on three centres; two of them share one."""
+    centers = np.array([[0.0, 0.1, -0.2], [0.9, -0.7, 1.1], [-1.3, 0.4, 0.6]])
+    size = len(ls)
+    exponents = np.array([[1.9, 0.6, 0.45, 1.2] for _ in ls]) * (1.0 + 0.1 * np.arange(size))[:, None]
+    coefficients = np.array([[0.3, 0.5, 0.8, -0.7]] * size)
+    place = np.array([[n % 3, (n + 1) % 3, (n + 1 + n // 3) % 3] for n in range(size)])
+    return ShellList(
+        tuple(l for l in ls for _ in range(3)),
+        (2, 1, 1) * size,
+        jnp.asarray(centers[place.reshape(-1)]),
+        jnp.asarray(exponents.reshape(-1)),
+        jnp.asarray(coefficients.reshape(-1)),
+    )
+
+
+def _difference(ls: tuple[int, ...], variant: Variant) -> float:
+    """The largest difference of J and K from those of the CPU, relative to their largest element."""
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        shells = _shells(ls)
+        sizes = [(l + 1) * (l + 2) // 2 if variant.cart else 2 * l + 1 for l in shells.ls]
+        x = np.random.default_rng(1).normal(size=(variant.sets, sum(sizes), sum(sizes)))
+        density = x + x.transpose(0, 2, 1)
+        operator = dict(coulomb=variant.coulomb, exchange=variant.exchange, omega=0.0, threshold=_THRESHOLD)
+        expected = jax.tree.map(np.asarray, reference(shells, jnp.asarray(density), cart=variant.cart, **operator))
+        operands = jax.tree.map(np.asarray, (shells.centers, shells.exponents, shells.coefficients))
+    plan = _cuda_pairs.plan(shells.ls, shells.nprims, variant.cart)
+    operands, density = jax.tree.map(jnp.asarray, (operands, density))
+    pairs = _cuda_pairs.prepare(plan, *operands, _THRESHOLD, functools.partial(_cuda_jk.schwarz, plan))
+    bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, density)
+    blocks = _cuda_jk.blocked(plan, pairs, density, bounds, variant, 0.0, _THRESHOLD, test=False)
+    worst = 0.0
+    for wanted, block, matrix in zip((variant.coulomb, variant.exchange), blocks, expected, strict=True):
+        if wanted:
+            block = _cuda_jk.floating(block, variant)
+            found = np.asarray(_cuda_pairs.unblock(plan.ls, plan.cart, block, 1))
+            error = np.max(np.abs(found - matrix)) / np.max(np.abs(matrix))
+            worst = max(worst, float(error) if np.isfinite(error) else np.inf)
+    return worst
+
+
+def verify(ls: tuple[int, ...], variant: Variant) -> None:
+    """Tests the kernels of all classes of shells of the angular momenta `ls`.
+
+    **Raises:** `RuntimeError` where a matrix differs from that of the CPU.
+    """
+    worst = _difference(ls, variant)
+    if worst > _TOLERANCE:
+        wrong = [l for l in ls if _difference((l,), variant) > _TOLERANCE]
+        raise RuntimeError(
+            f"The GPU kernels of electron-repulsion integrals, compiled for this device ({variant}), give results that "
+            f"differ from those of the CPU by {worst:.1e} of the largest element"
+            + (f"; shells of l = {', '.join(map(str, wrong))} alone show it" if wrong else "")
+            + ". Remove them with `jaxqc kernels clear`, update the driver and the CUDA wheels of JAX, or compute on "
+            "CPUs (JAX_PLATFORMS=cpu)."
+        )
