@@ -82,19 +82,27 @@ class Case:
     def densities(self, kinds):
         return cases.densities(self.rng, self.nao, kinds)
 
-    def blocked(self, density, variant, classes=None, threshold=1e-16, **part):
+    def blocked(self, density, variant, classes=None, threshold=1e-16, part=None, parts=1):
         """J and K of the kernels over all classes, or over those given."""
         bounds = cuda_pairs.density_bounds(self.plan.ls, self.cart, jnp.asarray(density))
         with pytest.MonkeyPatch.context() as patch:
             if classes is not None:
                 patch.setattr(cuda_classes, "classes", lambda pairs: classes)
             out = cuda_jk.blocked(
-                self.plan, self.pairs, jnp.asarray(density), bounds, variant, self.omega, threshold, **part
+                self.plan,
+                self.pairs,
+                jnp.asarray(density),
+                bounds,
+                variant,
+                self.omega,
+                threshold,
+                part,
+                parts,
+                test=False,
             )
-        wanted = (variant.coulomb, variant.exchange)
-        return [
-            np.asarray(cuda_pairs.unblock(self.plan.ls, self.cart, x, 1)) for x, w in zip(out, wanted, strict=True) if w
-        ]
+        wanted = zip(out, (variant.coulomb, variant.exchange), strict=True)
+        sums = [cuda_jk.floating(x, variant) for x, w in wanted if w]
+        return [np.asarray(cuda_pairs.unblock(self.plan.ls, self.cart, x, 1)) for x in sums]
 
     def reference(self, density, bra=None, ket=None):
         """J and K from all integrals, those of one class only where it is given."""
@@ -116,7 +124,9 @@ class Case:
 
 
 def lowered(shells, density, cart=False, omega=0.0, threshold=1e-16, symmetric=False):
-    settings = dict(cart=cart, coulomb=True, exchange=True, omega=omega, threshold=threshold, symmetric=symmetric)
+    settings = dict(
+        cart=cart, coulomb=True, exchange=True, omega=omega, threshold=threshold, symmetric=symmetric, mesh=None
+    )
     operands = (shells.centers, shells.exponents, shells.coefficients, jnp.asarray(density))
     return cuda_jk.lowered(*operands, layout=(shells.ls, shells.nprims), **settings)
 
@@ -185,7 +195,8 @@ def test_any_number_of_densities_of_any_symmetry(kinds, omega, tier):
     got = p.jk(density)
     assert_close(got, p.reference(density))
     assert_close(
-        got, cases.jk(p.shells, density, cart=False, coulomb=True, exchange=True, omega=omega, threshold=1e-16)
+        got,
+        cases.jk(p.shells, jnp.asarray(density), cart=False, coulomb=True, exchange=True, omega=omega, threshold=1e-16),
     )
 
 
@@ -221,7 +232,7 @@ def test_the_order_of_launches_does_not_matter_in_fixed_point(change):
 def test_parts_add_up_to_the_whole(parts, tier):
     p, variant = case(1), Variant(False)
     density = p.densities("s")
-    shares = [p.blocked(density, variant, part=n, parts=parts) for n in range(parts)]
+    shares = [p.blocked(density, variant, part=jnp.array([n], jnp.int32), parts=parts) for n in range(parts)]
     assert sum(np.any(s[0]) for s in shares) > 1
     assert_close([sum(x) for x in zip(*shares, strict=True)], p.reference(density))
 

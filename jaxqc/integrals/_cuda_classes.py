@@ -13,7 +13,7 @@ from jaxqc.gpu._compile import source_folder
 Pair = tuple[int, int]
 
 # Tier of each class, and blocks on a multiprocessor that the compiler is asked for: experiments/eri_gpu_classes.py.
-_SHAPES = "eri_shapes_sm90.json"
+SHAPES = "eri_shapes_sm90.json"
 # Classes that it does not name: contracted values (e0|f0) up to which one thread a quartet beats a group of lanes.
 _REGISTER_SIZE = 139
 # Up to this size there are registers enough to keep a primitive of the ket through the loop over those of the bra.
@@ -66,7 +66,7 @@ def shapes() -> dict[str, tuple[str, int]]:
     """Tier ("registers" or "lanes") and blocks a multiprocessor of the classes that were measured, by their digits."""
     return {
         name: (tier, blocks)
-        for name, (tier, blocks) in json.loads((source_folder() / _SHAPES).read_text())["shapes"].items()
+        for name, (tier, blocks) in json.loads((source_folder() / SHAPES).read_text())["shapes"].items()
     }
 
 

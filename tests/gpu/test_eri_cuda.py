@@ -96,7 +96,7 @@ def test_matrices_are_those_of_pyscf(basis):
 
 def test_the_same_inside_jit_loops_and_batches(water):
     mol, density = water
-    moved = jnp.stack([mol.coords, mol.coords * 1.05])
+    moved = jnp.asarray(mol.coords) * jnp.array([1.0, 1.05])[:, None, None]
 
     def build(coords, density):
         return jaxqc.integrals.jk(mol.with_coords(coords), density)
@@ -110,7 +110,8 @@ def test_the_same_inside_jit_loops_and_batches(water):
 
     def step(state):
         n, density = state
-        return n + 1, density - 0.01 * build(mol.coords, density)[1]
+        exchange = build(mol.coords, density)[1]
+        return n + 1, density - exchange * 0.01
 
     plain = (0, density)
     for _ in range(3):

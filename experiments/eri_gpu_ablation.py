@@ -1,0 +1,152 @@
+"""What each part of the generator is worth on a GPU: axis rule, schedule, spherical fusion, tier.
+
+    python experiments/eri_gpu_ablation.py --compile                       # registers and spills; needs NVRTC, no GPU
+    python experiments/eri_gpu_ablation.py NAME=FILE:BASIS [--json OUT]    # quartets per second as well
+
+The classes are those on the border of the tiers: (dp|dp), (dd|pp), (dd|dp), (dd|dd). Variants of the register tier
+change one rule each; "buffered" is the second tier of the FusionRCG paper (arXiv:2605.10312), the vertical recurrence
+over a buffer of slots in global memory; "lanes" is ours.
+"""
+
+import argparse
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import eri_gpu_measure as measure
+import numpy as np
+
+from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
+from jaxqc.ffi_kernels.rcg.emit import class_name, emit_vrr_buffered
+from jaxqc.ffi_kernels.rcg.graph import flops, vrr_graph
+from jaxqc.ffi_kernels.rcg.options import Options
+from jaxqc.ffi_kernels.rcg.schedule import peak_live, schedule
+from jaxqc.gpu import build
+from jaxqc.integrals._cuda_classes import Kernel, Pair
+
+CLASSES: tuple[tuple[Pair, Pair], ...] = (((2, 1), (2, 1)), ((2, 2), (1, 1)), ((2, 2), (2, 1)), ((2, 2), (2, 2)))
+VARIANTS = {
+    "registers": Options(),
+    "Algorithm 1": Options(rule="paper"),
+    "Eq. 7": Options(schedule="paper"),
+    "Algorithm 1, Eq. 7": Options(rule="paper", schedule="paper"),
+    "no fusion": Options(fusion=False),
+    "buffered": Options(tier="buffered"),
+    "buffered, paper": Options(tier="buffered", rule="paper"),
+    "lanes": Options(),
+}
+
+# Every resident warp has a part of the buffer, a lane a column of it. Assembly keeps the compiler from holding slots in
+# registers.
+_BUFFER = """
+static __device__ double scratch[{warps}ll * {slots} * 32];
+#ifdef EMULATED
+static inline double* column() {{ return scratch + threadIdx.x / 32 * {slots} * 32 + threadIdx.x % 32; }}
+static inline double get(const double* at) {{ return *at; }}
+static inline void put(double* at, double value) {{ *at = value; }}
+#else
+static __device__ __forceinline__ double* column() {{
+  unsigned sm, warp;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
+  return scratch + (sm * 64ll + warp) * {slots} * 32 + (threadIdx.x & 31);
+}}
+static __device__ __forceinline__ double get(const double* at) {{
+  double value;
+  asm volatile("ld.global.f64 %0, [%1];" : "=d"(value) : "l"(at));
+  return value;
+}}
+static __device__ __forceinline__ void put(double* at, double value) {{
+  asm volatile("st.global.f64 [%0], %1;" ::"l"(at), "d"(value));
+}}
+#endif
+template <class S, class R, class... P>
+RCG_INLINE void vrr(R* h, const R* f, P... parameters) {{ {name}<32, S, R>(h, column(), f, parameters...); }}
+"""
+_MULTIPROCESSORS = 132
+
+
+def _buffered_header(cls, options: Options) -> str:
+    """The header of the register tier with its vertical recurrence over slots in global memory."""
+    text = emit_vrr_buffered(cls, options)
+    slots = int(re.search(r"_slots = (\d+);", text)[1])  # pyright: ignore[reportOptionalSubscript]
+    text = re.sub(r"w\[(\d+) \* SW\] = (.*);", r"put(w + \1 * SW, \2);", text)
+    text = re.sub(r"w\[(\d+) \* SW\]", r"get(w + \1 * SW)", text)
+    name = f"vrr_buffered_{class_name(cls)}"
+    helpers, shim = _BUFFER.format(warps=_MULTIPROCESSORS * 64, slots=slots, name=name).split("template", 1)
+    header = class_header(cls, False, True, options)
+    begin = header.index("template <class S, class R>\nRCG_INLINE void vrr(")
+    return header[:begin] + helpers + text + "template" + shim
+
+
+def kernel(bra: Pair, ket: Pair, variant: str) -> Kernel:
+    """The kernel of a class as a variant has it, with the blocks a multiprocessor of the table where it is ours."""
+    options = VARIANTS[variant]
+    if variant == "lanes":
+        return measure.in_tier(bra, ket, "lanes", 4)
+    made = measure.in_tier(bra, ket, "registers")
+    cls = (*bra, *ket)
+    header = _buffered_header(cls, options) if options.tier == "buffered" else class_header(cls, False, True, options)
+    return replace(made, unit=replace(made.unit, generated=((HEADER, header),)))
+
+
+def graph_row(bra: Pair, ket: Pair, variant: str) -> dict:
+    options = VARIANTS[variant]
+    if variant == "lanes":
+        return {}
+    graph = vrr_graph((*bra, *ket), options.rule)
+    live = peak_live(graph.parents, schedule(graph.parents, options.schedule))
+    return {"nodes": len(graph.nodes), "instructions": flops(graph), "peak_live": live}
+
+
+def page(rows) -> str:
+    head = [
+        "class",
+        "variant",
+        "nodes",
+        "instructions",
+        "PeakLive",
+        "registers",
+        "spill bytes",
+        "1e6 quartets/s",
+        "error",
+    ]
+    keys = ["class", "variant", "nodes", "instructions", "peak_live", "registers", "spill", "rate", "error"]
+    return measure.table(head, [[row.get(k, "") for k in keys] for row in rows])
+
+
+def main():
+    """Reads the arguments; prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", nargs="?", help="NAME=FILE:BASIS, with d functions")
+    parser.add_argument("--compile", action="store_true", help="only compile, for sm_90")
+    parser.add_argument("--classes", nargs="*", help="digits, as 2121")
+    parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not options.compile and options.system is None:
+        parser.error("give a system, or --compile")
+    wanted = [c for c in CLASSES if not options.classes or measure.digits(*c) in options.classes]
+    todo = [(bra, ket, v) for bra, ket in wanted for v in options.variants]
+    kernels = [kernel(*t) for t in todo]
+    rows = []
+    for (bra, ket, variant), built in zip(todo, build([k.unit for k in kernels], 90), strict=True):
+        (used,) = built.resources().values()
+        row = {"class": measure.label(bra, ket), "variant": variant} | graph_row(bra, ket, variant)
+        rows.append(row | {"registers": used["registers"], "spill": used["spill"]})
+    if not options.compile:
+        system = measure.load(options.system)
+        for (bra, ket, _), k, row in zip(todo, kernels, rows, strict=True):
+            run = measure.sums(system, {(bra, ket): k})
+            seconds = measure.seconds(run, repeat=1)
+            row["rate"] = round(measure.count(system, bra, ket)[0] / seconds / 1e6, 1)
+            reference = measure.sums(system, {(bra, ket): kernel(bra, ket, "lanes")})()
+            row["error"] = f"{max(float(np.max(np.abs(a - b))) for a, b in zip(run(), reference, strict=True)):.0e}"
+            print(row, flush=True)
+    if options.json:
+        measure.keep(options.json, rows)
+    print(page(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""What the GPU experiments of two-electron integrals share: systems, launches of chosen kernels, counts of work."""
+
+import contextlib
+import functools
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pyscf import scf
+
+import jaxqc
+from jaxqc.ffi_kernels.rcg.cartesian import ncomp, nsph, pair_components
+from jaxqc.ffi_kernels.rcg.cuda import HEADER
+from jaxqc.ffi_kernels.rcg.graph import Graph, vrr_graph
+from jaxqc.ffi_kernels.rcg.hrr import LinearGraph, hrr_graph
+from jaxqc.gpu import Step, Unit, call
+from jaxqc.integrals import _cuda_classes as classes
+from jaxqc.integrals import _cuda_jk, _cuda_pairs
+from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
+from jaxqc.integrals._decontraction import two_electron_shells
+
+THRESHOLD = 1e-13
+PEAK = 34.0  # TFLOP/s of an H200 in double precision; 67 by matrix units, which these kernels do not use
+VARIANT = Variant(cart=False)
+COUNT = str(Path(__file__).with_name("eri_gpu_count.cu"))
+
+
+@dataclass(frozen=True)
+class System:
+    """A molecule ready for its kernels: pairs, the density of atoms, bounds."""
+
+    name: str
+    basis: str
+    mol: jaxqc.Molecule
+    matrix: jax.Array
+    plan: _cuda_pairs.PairPlan
+    operands: tuple[jax.Array, ...]
+    pairs: _cuda_pairs.Pairs
+    density: jax.Array
+    bounds: tuple[jax.Array, jax.Array]
+
+    @property
+    def classes(self) -> list[tuple[Pair, Pair]]:
+        return classes.classes([c[:2] for c in self.plan.classes])
+
+
+def prepare(plan: _cuda_pairs.PairPlan, centers: jax.Array, exponents: jax.Array, coefficients: jax.Array):
+    """All pairs."""
+    schwarz = functools.partial(_cuda_jk.schwarz, plan)
+    return _cuda_pairs.prepare(plan, centers, exponents, coefficients, THRESHOLD, schwarz)
+
+
+def load(text: str) -> System:
+    """A system from NAME=FILE:BASIS or FILE:BASIS."""
+    name, _, rest = text.rpartition("=")
+    file, _, basis = rest.rpartition(":")
+    mol = jaxqc.Molecule(file, basis=basis)
+    matrix = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
+    shells, contraction = two_electron_shells(mol)
+    density = matrix if contraction is None else contraction @ matrix @ contraction.T
+    plan = _cuda_pairs.plan(shells.ls, shells.nprims, mol.cart)
+    operands = (shells.centers, shells.exponents, shells.coefficients)
+    pairs = jax.jit(functools.partial(prepare, plan))(*operands)
+    bounds = _cuda_pairs.density_bounds(plan.ls, mol.cart, density[None])
+    return System(name or Path(file).stem, basis.lower(), mol, matrix, plan, operands, pairs, density[None], bounds)
+
+
+def seconds(function, *arguments, repeat=3, rounds=3) -> float:
+    """Median over rounds of the mean time of calls enqueued one after the other; the first call is not counted."""
+    jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(repeat):
+            out = function(*arguments)
+        jax.block_until_ready(out)
+        times.append((time.perf_counter() - begin) / repeat)
+    return float(np.median(times))
+
+
+@contextlib.contextmanager
+def only(kernels: dict[tuple[Pair, Pair], Kernel]):
+    """Builds made of the kernels given alone."""
+    with (
+        mock.patch.object(classes, "classes", lambda pairs: list(kernels)),
+        mock.patch.object(classes, "kernel", lambda bra, ket, variant: kernels[bra, ket]),
+    ):
+        yield
+
+
+def sums(system: System, kernels: dict[tuple[Pair, Pair], Kernel]):
+    """A jitted function that runs kernels for all quartets of their classes; call it with no arguments."""
+
+    def blocked(pairs, density, bounds):
+        with only(kernels):
+            return _cuda_jk.blocked(system.plan, pairs, density, bounds, VARIANT, 0.0, THRESHOLD, test=False)
+
+    run = jax.jit(blocked)
+    return lambda: run(system.pairs, system.density, system.bounds)
+
+
+def with_blocks(kernel: Kernel, blocks: int) -> Kernel:
+    """The same kernel compiled for another number of blocks on a multiprocessor."""
+    defines = tuple((k, blocks if k == "MINBLOCKS" else v) for k, v in kernel.unit.defines)
+    return replace(kernel, unit=replace(kernel.unit, defines=defines))
+
+
+def in_tier(bra: Pair, ket: Pair, tier: str, blocks: int = 1) -> Kernel:
+    """The kernel of a class in a tier."""
+    with mock.patch.object(classes, "shape", lambda *_: (tier == "registers", blocks)):
+        return classes.kernel.__wrapped__(bra, ket, VARIANT)
+
+
+def count(system: System, bra: Pair, ket: Pair) -> tuple[int, int]:
+    """Quartets of a class that pass the screening, and quartets of primitives in them."""
+    header = in_tier(bra, ket, "lanes").unit.generated[0][1]
+    defines = tuple((k, v) for k, v in in_tier(bra, ket, "registers").unit.defines)
+    unit = Unit(COUNT, ("eri_count",), defines, ("eri_quartets.cuh",), ((HEADER, header),))
+    kernel = Kernel(unit, bra, ket, True, 128, 0, 1)
+    found: list[Step] = []
+
+    def record(target, steps, results, *operands, zeroed=(), **_):
+        found.extend(replace(s, kernel="eri_count") for s in steps)
+        return call(target, found, [jax.ShapeDtypeStruct((2,), jnp.int64)] * 3, *operands, zeroed=zeroed)
+
+    with mock.patch.object(_cuda_jk, "call", record):
+        out = sums(system, {(bra, ket): kernel})()
+    return int(out[0][0]), int(out[0][1])
+
+
+# Floating-point operations, additions and multiplications counted one by one.
+
+
+def _vertical(graph: Graph) -> int:
+    """Two, four and two for the terms of a node of two, four, and three or five parents."""
+    return sum({0: 0, 2: 3, 3: 5, 4: 7, 5: 9}[len(p)] for p in graph.parents)
+
+
+def _linear(graph: LinearGraph) -> int:
+    total = 0
+    for group in graph.terms:
+        products = sum((t.axis is not None) + (t.coefficient != 1.0) for t in group)
+        total += products + max(len(group) - 1, 0)
+    return total
+
+
+def _setup(total: int, lanes: bool) -> int:
+    """From two pairs of primitives to the values of the Boys function, or to roots and weights."""
+    common = 25
+    if lanes:
+        return common + (total // 2 + 1) * 2 * 27
+    return common + 15 + (22 + 3 * total if total else 0) + 30
+
+
+@functools.cache
+def operations(bra: Pair, ket: Pair, tier: str) -> tuple[int, int]:
+    """Operations of a quartet of primitives, and those once for each contracted quartet, with J and K."""
+    ne, nf = ncomp(*bra), ncomp(*ket)
+    nab, ncd = nsph(bra[0]) * nsph(bra[1]), nsph(ket[0]) * nsph(ket[1])
+    total = sum(bra) + sum(ket)
+    if tier == "registers":
+        primitive = _setup(total, False) + _vertical(vrr_graph((*bra, *ket))) + ne * nf
+    else:
+        roots, top, low = total // 2 + 1, sum(bra), sum(ket)
+        table = sum(2 * e + 1 for e in range(top)) + low * (5 * top + 1) + max(low - 1, 0) * 2 * (top + 1)
+        planes = sum(1 for _ in {(x, y) for x, y, _ in pair_components(*bra)})
+        primitive = _setup(total, True) + 3 * roots * (12 + table) + roots * nf * (planes + 2 * ne)
+    carried = nf * _linear(hrr_graph(*bra)) + nab * _linear(hrr_graph(*ket))
+    return primitive, carried + 6 * 2 * nab * ncd
+
+
+def flops(bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int) -> float:
+    """All operations of a class."""
+    each, once = operations(bra, ket, tier)
+    return each * primitives + once * quartets
+
+
+def label(*pairs: Pair) -> str:
+    """(dp|pp) for ((2, 1), (1, 1))."""
+    return "(" + "|".join("".join("spdfghi"[l] for l in p) for p in pairs) + ")"
+
+
+def digits(bra: Pair, ket: Pair) -> str:
+    return "".join(map(str, bra + ket))
+
+
+def table(head, rows) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in lines) + "\n"
+
+
+def keep(path: Path | None, data) -> None:
+    """Prints results, and writes them to a file where one is given."""
+    text = json.dumps(data, indent=1)
+    print(text if path is None else f"wrote {path}", flush=True)
+    if path is not None:
+        path.write_text(text + "\n")
