@@ -144,13 +144,28 @@ __device__ __forceinline__ double* copy_of(double* out, int nshell) {
   return out + int64{(blockIdx.x + blockIdx.y) % COPIES} * 3 * nshell;
 }
 
-// Sums of all lanes' derivatives of a bra pair.
-__device__ __forceinline__ void finish_bra(double* out, int2 bra, const double* of_a, const double* of_b) {
+// Derivatives of the bra pair, for each thread in shared memory: there for all kets, they would cost registers.
+struct BraSums {
+  double* own;
+
+  __device__ __forceinline__ explicit BraSums(double* of_block) : own(of_block + threadIdx.x) {
 #pragma unroll
-  for (int i = 0; i < 6; ++i) {
-    double sum = i < 3 ? of_a[i] : of_b[i - 3];
-#pragma unroll
-    for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-    if ((threadIdx.x & 31) == 0 && sum != 0.0) add(out + 3 * (i < 3 ? bra.x : bra.y) + i % 3, sum);
+    for (int i = 0; i < 6; ++i) own[i * BLOCK] = 0.0;
   }
-}
+  __device__ __forceinline__ void add_of(const CentreSums& s) {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      own[i * BLOCK] += s.a[i];
+      own[(3 + i) * BLOCK] += s.b[i];
+    }
+  }
+  __device__ __forceinline__ void finish(double* out, int2 bra) const {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) {
+      double sum = own[i * BLOCK];
+#pragma unroll
+      for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+      if ((threadIdx.x & 31) == 0 && sum != 0.0) add(out + 3 * (i < 3 ? bra.x : bra.y) + i % 3, sum);
+    }
+  }
+};

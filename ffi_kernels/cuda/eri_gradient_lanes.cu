@@ -190,6 +190,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
                        int same) {
   extern __shared__ double shared[];
   __shared__ int slots[BLOCK / 32][64];
+  __shared__ double of_bra[6 * BLOCK];
   const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
   if (bra_at >= bra_groups[ngroup] || !(bound[bra_at] + top[1] > static_cast<float>(threshold))) return;
   const Group group = make_group(shared);
@@ -200,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   const int2 bra_shells = shells[bra_at];
   const double* a = centers + 6 * int64{bra_at};
   double* target = copy_of(out, nshell);
-  double of_a[3] = {}, of_b[3] = {};
+  BraSums bra_sums(of_bra);
   GradientQueue queue{slots[threadIdx.x / 32]};
   while (true) {
     queue.fill<kTogether>(bound, shells, limits, nshell, top[0], static_cast<float>(threshold), ket_groups, ngroup, same ? bra_at + 1 : 0x7fffffff,
@@ -286,11 +287,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
 #endif
     const bool counts = group.active && live;
     const bool leads = kF > 32 ? (threadIdx.x & 31) == 0 : counts && group.f == 0;
+    if (counts) bra_sums.add_of(sums);
     const int2 k = shells[ket_at];
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-      of_a[i] += counts ? sums.a[i] : 0.0;
-      of_b[i] += counts ? sums.b[i] : 0.0;
       const double c = over_lanes(group, counts ? sums.c[i] : 0.0);
       const double d = over_lanes(group, counts ? -(sums.a[i] + sums.b[i] + sums.c[i]) : 0.0);
       if (leads) {
@@ -300,5 +300,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     }
     group_sync();
   }
-  finish_bra(target, bra_shells, of_a, of_b);
+  bra_sums.finish(target, bra_shells);
 }

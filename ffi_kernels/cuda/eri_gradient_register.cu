@@ -99,6 +99,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
                           const double* grid, double omega, double threshold, int nao, int nshell, int bra_first, int bra_step, const int* part,
                           int same) {
   __shared__ int slots[BLOCK / 32][64];
+  __shared__ double of_bra[6 * BLOCK];
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
   if (bra_at >= bra_groups[ngroup] || !(bound[bra_at] + top[1] > static_cast<float>(threshold))) return;
@@ -107,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   const int4 bra = info[bra_at];
   const int2 bra_shells = shells[bra_at];
   double* target = copy_of(out, nshell);
-  double of_a[3] = {}, of_b[3] = {};
+  BraSums bra_sums(of_bra);
   GradientQueue queue{slots[warp]};
   while (true) {
     queue.fill<32>(bound, shells, limits, nshell, top[0], static_cast<float>(threshold), ket_groups, ngroup, same ? bra_at + 1 : 0x7fffffff,
@@ -125,16 +126,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
       CentreSums sums;
       sums.clear();
       quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, gamma, sums);
+      bra_sums.add_of(sums);
       const int2 k = shells[ket_at];
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
-        of_a[i] += sums.a[i];
-        of_b[i] += sums.b[i];
         add(target + 3 * k.x + i, sums.c[i]);
         add(target + 3 * k.y + i, -(sums.a[i] + sums.b[i] + sums.c[i]));
       }
     }
     __syncwarp();
   }
-  finish_bra(target, bra_shells, of_a, of_b);
+  bra_sums.finish(target, bra_shells);
 }

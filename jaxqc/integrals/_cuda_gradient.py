@@ -21,7 +21,7 @@ from jaxqc.integrals._tables import rys_table
 _REGISTER_SIZE = 36
 # Blocks on a multiprocessor that the compiler is asked for: in the lane tier 3 up to these numbers of components (e0|
 # and of values (e0|f0), where that needs no spills, and 2 beyond.
-_REGISTER_BLOCKS = {"0000": 4, "1000": 4, "1100": 3, "2000": 3}
+_REGISTER_BLOCKS = {"0000": 4, "1000": 4, "1100": 3, "2000": 3, "1010": 3}
 _THREE_BRA, _THREE_SIZE = 16, 100
 # Components (e0| up to which the lane tier keeps (e0|f0) and the density block in registers at once.
 _ONCE = 35
