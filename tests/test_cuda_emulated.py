@@ -170,3 +170,23 @@ def test_shares_of_space(partition, size):
     pulled = _cuda_partition.grid_pullbacks(coords, points, owner, radii, seed, partition=partition)
     for a, b in zip(pulled, pullback(seed), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11 * float(1 + jnp.max(jnp.abs(b))))
+
+
+@pytest.mark.slow
+def test_shares_of_space_in_a_long_chain():
+    """Far partners are left out where they do not matter, and Becke's step falls slowly."""
+    mol = jaxqc.Molecule(systems.polyglycine(20), basis="sto-3g")
+    grid = jaxqc.xc.Grid(mol, level=1)
+    some = (np.random.default_rng(0).integers(len(grid) // 32, size=12)[:, None] * 32 + np.arange(32)).ravel()
+    points, owner, weights = grid.coords[some], grid.atom[some], grid.weights[some]
+    radii = jnp.asarray(grid.template.size_radii)
+    want, pullback = jax.vjp(
+        lambda c, p: reference_fractions(c, p, owner, radii, partition="becke"), mol.coords, points
+    )
+    got = _cuda_partition.grid_fractions(mol.coords, points, owner, radii, partition="becke")
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-12, atol=1e-18)
+    nearest = jnp.min(jnp.linalg.norm(points[:, None] - mol.coords[None], axis=-1), axis=1)
+    seed = weights / want * jnp.exp(-2.5 * nearest)
+    pulled = _cuda_partition.grid_pullbacks(mol.coords, points, owner, radii, seed, partition="becke")
+    for a, b in zip(pulled, pullback(seed), strict=True):
+        assert float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) < 1e-10

@@ -13,9 +13,10 @@
 #define UNSEEN 1e-19      // product, against the largest over the nearest partners, of a candidate that changes nothing
 #define BOUND 1e-26       // of a product that no point of the ball can see
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
-#define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-15f)
-#define SMALL_SLOPE 1e-12f
-#define SMALL_WEIGHT 1e-14  // of a candidate among the derivatives
+#define SMALL_FACTOR (REVERSE ? 3e-13f : 1e-15f)
+#define SMALL_OWN 1e-3f  // the least that a point's own atom counts, so that small shares keep their precision
+#define SMALL_SLOPE 1e-11f
+#define SMALL_WEIGHT 1e-13  // of a candidate among the derivatives
 
 // The step s(t), t from 0 to 2, and d log s / dt.
 __device__ __forceinline__ double step(double t) {
@@ -191,20 +192,24 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     // with 1 / distance below `cut`, of candidate k in lane k, are left out.
     const auto sweep = [&](int b0, unsigned live, float cut, int count, const auto& partner, const auto& visit) {
       for (int base = 0; base < count; base += STAGE) {
+        const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
+        double2 held[BATCH / 4];
         unsigned votes[BATCH / 4];
+#pragma unroll
+        for (int round = 0; round < BATCH / 4; round++) {
+          const int k = 4 * round + (lane >> 3);
+          if ((live >> k) & 1 && j >= 0) held[round] = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
+        }
         __syncwarp();  // pairs of the last round have been read
 #pragma unroll
         for (int round = 0; round < BATCH / 4; round++) {
-          votes[round] = 0;
-          if (!((live >> (4 * round)) & 15)) continue;
-          const int k = 4 * round + (lane >> 3), index = base + (lane & 7), j = index < count ? partner(index) : -1;
+          const int k = 4 * round + (lane >> 3);
           const float limit = __shfl_sync(0xffffffffu, cut, k);
-          bool met = ((live >> k) & 1) && j >= 0;
+          bool met = (live >> k) & 1 && j >= 0;
           if (met) {
-            const double2 pair = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
-            const float inverse = static_cast<float>(pair.x);
-            met = !(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(pair.y), 0.0f)) < limit);
-            stage[STAGE * k + (lane & 7)] = pair;
+            const float inverse = static_cast<float>(held[round].x);
+            met = !(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(held[round].y), 0.0f)) < limit);
+            stage[STAGE * k + (lane & 7)] = held[round];
           }
           votes[round] = __ballot_sync(0xffffffffu, met);
         }
@@ -255,7 +260,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         if (__any_sync(0xffffffffu, !(product[32 * k] < limit))) {
           live |= 1u << k;
           // A partner at R leaves out at most 8.6 u^8, u = 2 r (1 + 2 a) / R; with Stratmann's step nothing where u < 0.36.
-          const float part = static_cast<float>(product[32 * k] / reference);
+          const float part = fmaxf(static_cast<float>(product[32 * k] / reference), list[b0 + k] == own ? SMALL_OWN : 0.0f);
           const float u = SCHEME ? 0.36f : sqrtf(sqrtf(sqrtf(SMALL_FACTOR / (8.6f * part + 1e-30f))));
           const float limit_of_k = least_of_warp(u / (2.001f * static_cast<float>(r[32 * k])));
           if (lane == k) cut = limit_of_k;

@@ -94,8 +94,6 @@ _SHAPES = {
 _PARTS = tuple(DensityShape(32, 1, cw, 1, 1, chunked=True) for cw in (16, 8, 4))
 _TAU_DENSITY_SHAPES = (DensityShape(32, 1, 8, 1, 2, (96,)), *_PARTS)
 _GRADIENT_SHAPES = (DensityShape(32, 1, 8, 2, 2, (None,)), *(replace(shape, ku=2) for shape in _PARTS))
-# Two densities share orbital values and dots in rows of up to so many functions; beyond, chunks for each are as fast.
-_TOGETHER = 224
 
 
 # For GPUs with less shared memory, and for very long lists, whose description takes much of it.
@@ -209,21 +207,10 @@ def density_plan(
     arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int, nset: int
 ) -> tuple[tuple[SizeClass, int, int], ...]:
     """Classes of the density kernel with the sets that each handles: the first of them, and how many."""
-    if ncomp > 4:
-        return tuple((c, k, 1) for k in range(nset) for c in density_classes(arch, nao, capacity, lmax, cart, ncomp, 1))
-    plan = []
-    for start in range(0, nset, 2):
-        sets = min(2, nset - start)
-        classes = density_classes(arch, nao, capacity, lmax, cart, ncomp, sets)
-        if sets == 2:
-            together = [c for c in classes if (c.high or c.max_functions) <= _TOGETHER]
-            low = together[-1].high if together else 0
-            if low is not None:
-                single = density_classes(arch, nao, capacity, lmax, cart, ncomp, 1)
-                single = [replace(c, low=max(c.low, low)) for c in single if c.high is None or c.high > low]
-                plan += [(c, start + k, 1) for c in single for k in range(2)]
-            classes = together
-        plan += [(c, start, sets) for c in classes]
+    plan, most = [], 1 if ncomp > 4 else 2
+    for start in range(0, nset, most):
+        sets = min(most, nset - start)
+        plan += [(c, start, sets) for c in density_classes(arch, nao, capacity, lmax, cart, ncomp, sets)]
     return tuple(plan)
 
 

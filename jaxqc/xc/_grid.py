@@ -17,6 +17,7 @@ from jaxqc.xc._grid_partition import partition_fractions
 from jaxqc.xc._grid_template import GridTemplate, check_choice, grid_template
 
 SMALLEST_WEIGHT = 1e-16
+_COPIES = 64
 _PARTITION_MEANING = "how space is divided among the atoms"
 
 
@@ -230,6 +231,12 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
     return _place(template, coords, partition, bool(moving))
 
 
+def _of_owner(coords, owner):
+    """coords[owner], of copies that neighbours take in turn: in the transpose, few points of a GPU add to one place."""
+    copies = jnp.broadcast_to(coords[:, None], (len(coords), _COPIES, 3)).reshape(-1, 3)
+    return copies[owner * _COPIES + jnp.arange(len(owner), dtype=jnp.int32) % _COPIES]
+
+
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
 def _place(template, coords, partition, moving):
     if not moving:
@@ -247,7 +254,7 @@ def _place(template, coords, partition, moving):
     fixed = offsets[row] + jax.lax.stop_gradient(coords)[owner]
     order = hilbert_order(fixed)
     owner, row = owner[order], row[order]
-    points = coords[owner] + offsets[row]
+    points = _of_owner(coords, owner) + offsets[row]
     fraction = partition_fractions(coords, points, owner, radii, partition=partition)
     weights = local[row] * fraction
     kept = jnp.abs(weights) >= SMALLEST_WEIGHT
