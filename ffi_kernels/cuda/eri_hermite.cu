@@ -135,6 +135,7 @@ static __device__ __forceinline__ void base(float alpha, float r2, float r, cons
 struct Bra {
   double p, at[3];
   float p32, high[3], low[3];
+  float most;  // of the exponents of all lanes
 };
 
 // Numbers of a row, in groups of 16 bytes: exponent, place (in single precision: high and low parts), densities.
@@ -193,6 +194,18 @@ static __device__ __forceinline__ void sweep(T* acc, const Bra& bra, double rang
   }
 }
 
+// The largest exponent for which (2 alpha)^n, alpha below it, is within the range of single precision.
+__device__ constexpr double most_exponent(int n) {
+  double largest = 1e18;
+  for (bool fits = false; !fits;) {
+    double value = 1.0;
+    for (int k = 0; k < n && value < 1e36; ++k) value *= 2.0 * largest;
+    fits = value < 1e36;
+    if (!fits) largest *= 0.5;
+  }
+  return largest;
+}
+
 struct Kets {
   const double* rows;
   const float* rows32;
@@ -209,7 +222,9 @@ static __device__ __forceinline__ void visit(double* acc, const Bra& bra, double
                                              const Kets& kets, const double* __restrict__ tables,
                                              const float* __restrict__ tables32, const Tables& shared) {
   // All this is the same in all warps of a block.
-  const int end = reach(bound, cut, kets.tails, kets.count), turn = min(reach(bound, single, kets.tails, kets.count), end);
+  constexpr double limit = most_exponent(Ket::kOrder);
+  const int end = reach(bound, cut, kets.tails, kets.count);
+  const int turn = bra.most < limit ? min(reach(bound, single, kets.tails, kets.count), end) : end;
   if (end == 0) return;
   __syncthreads();
   for (int k = threadIdx.x; k < kRows * kStride; k += 32 * WARPS) shared.wide[k] = tables[Ket::kOrder * kRows * kStride + k];
@@ -254,8 +269,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MINB)
     bra.high[d] = static_cast<float>(bra.at[d]);
     bra.low[d] = static_cast<float>(bra.at[d] - bra.high[d]);
   }
+  bra.most = bra.p32;
   float largest = place < nbra ? bounds[index] : 0.0f;
-  for (int step = 16; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  for (int step = 16; step > 0; step /= 2) {
+    bra.most = max(bra.most, __shfl_xor_sync(0xffffffffu, bra.most, step));
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  }
   double acc[kSums];
 #pragma unroll
   for (int i = 0; i < kSums; ++i) acc[i] = 0.0;

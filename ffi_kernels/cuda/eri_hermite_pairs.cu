@@ -17,6 +17,9 @@ constexpr int L = LA + LB, NCA = (LA + 1) * (LA + 2) / 2, NCB = (LB + 1) * (LB +
 constexpr double kSelf = 24.739429451193131;    // 2 pi^(5/2) / sqrt 2
 constexpr double kCoulomb = 34.986836655249725;  // 2 pi^(5/2)
 constexpr float kDead = 1e-20f;                  // bounds below this count as none
+// Keys sort pairs of all orders at once: the uppermost four bits are the order's.
+constexpr int kKeyBits = 28;
+constexpr unsigned kLast = (1u << kKeyBits) - 1;
 
 struct Primitives {
   const double *centres, *exponents, *coefficients;
@@ -96,7 +99,7 @@ static __device__ __forceinline__ void powers_of(int l, int k, int* powers) {
 // so that the lanes of a warp have similar distances from a ket.
 extern "C" __global__ void hermite_bounds(const double* __restrict__ centres, const double* __restrict__ exponents,
                                           const int* __restrict__ first, const double* __restrict__ largest, int first_a,
-                                          int first_b, int number_b, long long count, float* __restrict__ bounds,
+                                          int first_b, int number_b, long long count, int tag, float* __restrict__ bounds,
                                           double* __restrict__ places, unsigned* __restrict__ keys) {
   for (long long k = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; k < count;
        k += static_cast<long long>(gridDim.x) * blockDim.x) {
@@ -140,15 +143,15 @@ extern "C" __global__ void hermite_bounds(const double* __restrict__ centres, co
     bounds[k] = bound;
     places[4 * k] = x.p;
     for (int d = 0; d < 3; ++d) places[4 * k + 1 + d] = x.centre[d];
-    unsigned key = 0xffffffffu;
+    unsigned key = kLast;
     if (bound > 0.0f) {
-      key = static_cast<unsigned>(min(max(40.0f - log2f(bound), 0.0f), 254.0f));
+      key = static_cast<unsigned>(min(max(40.0f - log2f(bound), 0.0f), 126.0f));
       unsigned cell[3];
-      for (int d = 0; d < 3; ++d) cell[d] = static_cast<unsigned>(static_cast<int>(floor(x.centre[d] * 0.5))) & 255u;
-      for (int bit = 7; bit >= 0; --bit)
+      for (int d = 0; d < 3; ++d) cell[d] = static_cast<unsigned>(static_cast<int>(floor(x.centre[d] * 0.5))) & 127u;
+      for (int bit = 6; bit >= 0; --bit)
         for (int d = 0; d < 3; ++d) key = key << 1 | (cell[d] >> bit & 1u);
     }
-    keys[k] = key;
+    keys[k] = static_cast<unsigned>(tag) << kKeyBits | key;
   }
 }
 
@@ -157,7 +160,8 @@ extern "C" __global__ void hermite_bounds(const double* __restrict__ centres, co
 extern "C" __global__ void hermite_density(const double* __restrict__ centres, const double* __restrict__ exponents,
                                            const double* __restrict__ coefficients, const int* __restrict__ next,
                                            const int* __restrict__ functions, int first_a, int first_b, int number_b,
-                                           long long count, const float* __restrict__ bounds, const double* __restrict__ density,
+                                           long long count, int tag, const float* __restrict__ bounds,
+                                           const double* __restrict__ density,
                                            int nao, int sets, int width, double* __restrict__ rows, float* __restrict__ norms,
                                            unsigned* __restrict__ keys) {
   for (long long k = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; k < count;
@@ -224,7 +228,7 @@ extern "C" __global__ void hermite_density(const double* __restrict__ centres, c
       for (int m = 4 + sets * NH; m < width; ++m) row[m] = 0.0;
     }
     norms[k] = norm;
-    keys[k] = ~__float_as_uint(norm);
+    keys[k] = static_cast<unsigned>(tag) << kKeyBits | (~__float_as_uint(norm) & 0x7fffffffu) >> (31 - kKeyBits);
   }
 }
 

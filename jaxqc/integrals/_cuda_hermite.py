@@ -124,45 +124,53 @@ def prepare(p: Plan, centers: jax.Array, exponents: jax.Array, coefficients: jax
     arguments = [operand(0), operand(1), operand(2), operand(3), int32(number), result(0), result(1), result(2)]
     steps = [Step(units.UNIQUE, "hermite_unique", _BLOCK, tuple(arguments), grid=_grid(number))]
     results = [_shape((number,), jnp.int32), _shape((number,), jnp.int32), _shape((number,))]
+    results.append(_shape((sum(p.sizes.values()),), jnp.uint32))
     for size in p.sizes.values():
-        results += [_shape((size,), jnp.float32), _shape((size, 4)), _shape((size,), jnp.uint32)]
+        results += [_shape((size,), jnp.float32), _shape((size, 4))]
     for c in p.classes:
-        at = 3 + 3 * list(p.sizes).index(c.la + c.lb)
-        arguments = [operand(0), operand(1), result(0), result(2), *_members(p, c), int64(c.count)]
-        arguments += [result(at, 4 * c.offset), result(at + 1, 32 * c.offset), result(at + 2, 4 * c.offset)]
+        tag = list(p.sizes).index(c.la + c.lb)
+        arguments = [operand(0), operand(1), result(0), result(2), *_members(p, c), int64(c.count), int32(tag)]
+        arguments += [result(4 + 2 * tag, 4 * c.offset), result(5 + 2 * tag, 32 * c.offset)]
+        arguments.append(result(3, 4 * (_first(p, c.la + c.lb) + c.offset)))
         unit = units.pair_unit(c.la, c.lb, p.cart)
         steps.append(Step(unit, "hermite_bounds", _BLOCK, tuple(arguments), grid=_grid(c.count)))
-    out = call("jaxqc_hermite_bounds", steps, results, *primitives, jnp.asarray(p.begin))
-    bounds, places, keys = ({l: out[3 + 3 * k + n] for k, l in enumerate(p.sizes)} for n in range(3))
-    return Pairs(*primitives, out[0], out[1], bounds, places, {l: _sorted(key) for l, key in keys.items()})
+    first, following, _, keys, *rest = call("jaxqc_hermite_bounds", steps, results, *primitives, jnp.asarray(p.begin))
+    bounds, places = (dict(zip(p.sizes, rest[n::2], strict=True)) for n in range(2))
+    return Pairs(*primitives, first, following, bounds, places, _sorted(p, keys))
 
 
-def _sorted(keys: jax.Array) -> jax.Array:
-    index = jnp.arange(keys.shape[0], dtype=jnp.int32)
-    return jax.lax.sort((keys, index), num_keys=1)[1]
+def _first(p: Plan, l: int) -> int:
+    """Number of all pairs of lower order than `l`."""
+    return sum(size for lower, size in p.sizes.items() if lower < l)
+
+
+def _sorted(p: Plan, keys: jax.Array) -> dict[int, jax.Array]:
+    """Pairs of each order by rising keys. One sort for all: the upper bits of the keys are the order."""
+    index = jax.lax.sort((keys, jnp.arange(keys.shape[0], dtype=jnp.int32)), num_keys=1)[1]
+    return {l: index[_first(p, l) : _first(p, l) + size] - _first(p, l) for l, size in p.sizes.items()}
 
 
 def _kets(p: Plan, pairs: Pairs, density: jax.Array):
     """Rows of kets by falling norm, and for each tile of them the sum of its norms and all that follow, by order."""
-    sets, results, steps = density.shape[0], [], []
+    sets, steps = density.shape[0], []
+    results = [_shape((sum(p.sizes.values()),), jnp.uint32)]
     for l, size in p.sizes.items():
-        width = units.row_width(l, sets)
-        results += [_shape((size, width)), _shape((size,), jnp.float32), _shape((size,), jnp.uint32)]
+        results += [_shape((size, units.row_width(l, sets))), _shape((size,), jnp.float32)]
     operands = [*pairs[:3], pairs.next, jnp.asarray(p.functions), density, *pairs.bounds.values()]
     for c in p.classes:
-        k, width = list(p.sizes).index(c.la + c.lb), units.row_width(c.la + c.lb, sets)
-        arguments = [*map(operand, range(5)), *_members(p, c), int64(c.count), operand(6 + k, 4 * c.offset)]
-        arguments += [operand(5), int32(p.nao), int32(sets), int32(width), result(3 * k, 8 * width * c.offset)]
-        arguments += [result(3 * k + 1, 4 * c.offset), result(3 * k + 2, 4 * c.offset)]
+        tag, width = list(p.sizes).index(c.la + c.lb), units.row_width(c.la + c.lb, sets)
+        arguments = [*map(operand, range(5)), *_members(p, c), int64(c.count), int32(tag)]
+        arguments += [operand(6 + tag, 4 * c.offset), operand(5), int32(p.nao), int32(sets), int32(width)]
+        arguments += [result(1 + 2 * tag, 8 * width * c.offset), result(2 + 2 * tag, 4 * c.offset)]
+        arguments.append(result(0, 4 * (_first(p, c.la + c.lb) + c.offset)))
         unit = units.pair_unit(c.la, c.lb, p.cart)
         steps.append(Step(unit, "hermite_density", _BLOCK, tuple(arguments), grid=_grid(c.count)))
-    out = call("jaxqc_hermite_density", steps, results, *operands)
+    keys, *rest = call("jaxqc_hermite_density", steps, results, *operands)
     rows, rows32, tails = {}, {}, {}
-    for k, (l, size) in enumerate(p.sizes.items()):
-        order = _sorted(out[3 * k + 2])
-        rows[l] = out[3 * k][order]
+    for (l, order), unsorted, norms in zip(_sorted(p, keys).items(), rest[::2], rest[1::2], strict=True):
+        rows[l] = unsorted[order]
         rows32[l] = _narrow(rows[l], l, sets)
-        norms = jnp.pad(out[3 * k + 1][order].astype(jnp.float64), (0, -size % _TILE))
+        norms = jnp.pad(norms[order].astype(jnp.float64), (0, -p.sizes[l] % _TILE))
         tails[l] = jnp.cumsum(jnp.sum(norms.reshape(-1, _TILE), axis=1)[::-1])[::-1]
     return rows, rows32, tails
 
