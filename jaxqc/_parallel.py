@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 
@@ -21,6 +23,18 @@ def checked_mesh(mesh, function: str) -> Mesh | None:
             'Make one with jax.make_mesh((jax.device_count(),), ("devices",)).'
         )
     return mesh if jax.sharding.get_abstract_mesh().axis_names else Mesh(mesh.devices, mesh.axis_names)
+
+
+def replicated(tree, mesh: Mesh | None):
+    """The arrays of a pytree on all devices of a mesh; as they are where they are traced, or without a mesh."""
+
+    def put(x):
+        if mesh is None or isinstance(x, Tracer):
+            return x
+        value = np.asarray(x)
+        return jax.make_array_from_callback(value.shape, NamedSharding(mesh, P()), lambda index: value[index])
+
+    return jax.tree.map(put, tree)
 
 
 def sum_of_parts(local, mesh: Mesh | None, *operands):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxqc._parallel import checked_mesh, replicated
 from jaxqc.molecule import Molecule
 from jaxqc.scf._check_xc import XC_DEFAULTS, check_xc
 from jaxqc.scf._guess import check_guess
@@ -46,6 +47,7 @@ DEFAULTS: dict[str, Any] = {
     "second_order": "auto",
     "linear_dependence": 1e-8,
     "throw": True,
+    "mesh": None,
     **XC_DEFAULTS,
 }
 
@@ -80,7 +82,8 @@ def check_options(mol, xc, given, report) -> Options:
         )
     threshold = _number(values, "threshold", low=0.0, open_low=True)
     xc_part, parameters = check_xc(mol, xc, values, given)
-    method = Method(threshold, xc_part)
+    mesh = checked_mesh(values["mesh"], "jaxqc.scf")
+    method = Method(threshold, xc_part, mesh)
     settings = Settings(
         max_cycles=_integer(values, "max_cycles", 1, 10000),
         diis_space=_integer(values, "diis_space", 1, 100),
@@ -91,7 +94,7 @@ def check_options(mol, xc, given, report) -> Options:
     )
     if not isinstance(values["throw"], bool):
         raise TypeError(f"Argument throw must be True or False, but it is {values['throw']!r}.")
-    arguments = Arguments(mol, check_field(values["field"]), parameters)
+    arguments = replicated(Arguments(mol, check_field(values["field"]), parameters), mesh)
     return Options(reference, settings, method, arguments, numbers, values["guess"], values["throw"])
 
 

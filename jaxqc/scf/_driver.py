@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxqc import integrals
+from jaxqc._parallel import replicated
 from jaxqc.scf import _report
 from jaxqc.scf._check import Options, check_options
 from jaxqc.scf._check_xc import check_response
@@ -65,6 +66,8 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
             start; False never. It also takes over, from other orbitals, where a converged state has a virtual level
             below an occupied one or lies above an earlier cycle: such a state is no ground state.
         linear_dependence: eigenvalues of the overlap below it are removed.
+        mesh: a `jax.sharding.Mesh` whose devices share integrals and grid; all of them do the rest. In a program of
+            several processes (`jax.distributed`) each calls this with the same arguments.
         throw: raise where the calculation does not converge; False returns the result with `converged` False.
 
     Returns:
@@ -187,6 +190,7 @@ def _run(checked: Options, callback) -> Solution:
     """The converged solution; a constant with respect to differentiation."""
     arguments = jax.lax.stop_gradient(checked.arguments)
     guess = jax.lax.stop_gradient(guess_density(arguments.mol, checked.reference, checked.guess))
+    guess = replicated(guess, checked.method.mesh)
     handle = _report.register(callback) if callback is not None else 0
     numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
     controls = Controls(**numbers, callback=jnp.asarray(handle))

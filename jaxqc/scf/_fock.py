@@ -1,5 +1,7 @@
 """Fock matrices, energies and orbital gradients of a given density."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -32,7 +34,7 @@ def nuclear_energy(mol, field=None):
     return energy
 
 
-def two_electron(mol, density, threshold, exchange=((1.0, 0.0),)):
+def two_electron(mol, density, threshold, exchange=((1.0, 0.0),), mesh=None):
     """Coulomb and exact exchange G: J - K/2 of one closed-shell density, J(alpha + beta) - K(spin) of two.
 
     Args:
@@ -40,31 +42,33 @@ def two_electron(mol, density, threshold, exchange=((1.0, 0.0),)):
         density: (nspin, nao, nao).
         threshold: screening threshold of the integrals, Hartree.
         exchange: terms (coefficient, omega) of K = sum c K(omega); omega 0 is 1/r, omega > 0 is erf(omega r)/r.
+        mesh: the devices that share the work, or None.
 
     Returns:
         (nspin, nao, nao) Hartree.
     """
+    build = partial(integrals.jk, mol, threshold=threshold, symmetric=True, mesh=mesh)
     if density.shape[0] == 1:
-        coulomb, exact = _coulomb_exchange(mol, density[0], threshold, exchange)
+        coulomb, exact = _coulomb_exchange(build, density[0], exchange)
         return (coulomb if exact is None else coulomb - 0.5 * exact)[None]
     if not exchange:
         # One Coulomb matrix serves both spins.
-        coulomb, _ = _coulomb_exchange(mol, jnp.sum(density, axis=0), threshold, exchange)
+        coulomb, _ = _coulomb_exchange(build, jnp.sum(density, axis=0), exchange)
         return jnp.broadcast_to(coulomb, density.shape)
-    coulomb, exact = _coulomb_exchange(mol, density, threshold, exchange)
+    coulomb, exact = _coulomb_exchange(build, density, exchange)
     assert exact is not None  # there are terms of it
     return jnp.sum(coulomb, axis=0, keepdims=True) - exact
 
 
-def _coulomb_exchange(mol, density, threshold, exchange) -> tuple[jax.Array, jax.Array | None]:
+def _coulomb_exchange(build, density, exchange) -> tuple[jax.Array, jax.Array | None]:
     scales = dict((omega, coefficient) for coefficient, omega in exchange)
     full = 0.0 in scales
-    coulomb, exact = integrals.jk(mol, density, exchange=full, threshold=threshold, symmetric=True)
+    coulomb, exact = build(density, exchange=full)
     assert coulomb is not None  # it was asked for
     total = None if exact is None else exact if scales[0.0] == 1.0 else scales[0.0] * exact
     for omega, coefficient in scales.items():
         if omega != 0.0:
-            _, exact = integrals.jk(mol, density, coulomb=False, omega=omega, threshold=threshold, symmetric=True)
+            _, exact = build(density, coulomb=False, omega=omega)
             assert exact is not None
             total = coefficient * exact if total is None else total + coefficient * exact
     return coulomb, total

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jaxqc._bound_functional import BoundFunctional
 from jaxqc.scf import _fock
@@ -44,10 +45,12 @@ class Method:
     Attributes:
         threshold: screening threshold of the two-electron integrals, Hartree.
         xc: the exchange-correlation part, or None for Hartree-Fock.
+        mesh: the devices that share integrals and grid, or None.
     """
 
     threshold: float
     xc: KohnSham | None = None
+    mesh: Mesh | None = None
 
     @property
     def exchange(self) -> tuple[tuple[float, float], ...]:
@@ -118,7 +121,7 @@ class Builder:
         if method.xc is not None:
             from jaxqc.scf._xc import GridEnergy
 
-            self._xc = GridEnergy(mol, parameters, method.xc)
+            self._xc = GridEnergy(mol, parameters, method.xc, method.mesh)
 
     @property
     def levels_tell(self) -> bool:
@@ -127,7 +130,8 @@ class Builder:
 
     def two_electron(self, density):
         """The linear part, (nspin, nao, nao)."""
-        return _fock.two_electron(self._mol, density, self._method.threshold, self._method.exchange)
+        method = self._method
+        return _fock.two_electron(self._mol, density, method.threshold, method.exchange, method.mesh)
 
     def energy(self, hcore, density):
         """Electronic energy of a density, (); Hartree."""

@@ -13,6 +13,7 @@ from jaxqc.scf._compile import outermost, quick_jit
 from jaxqc.scf._fock import symmetric
 from jaxqc.xc import build_layout, xc_energy
 from jaxqc.xc._grid import place
+from jaxqc.xc._sharding import ShardedLayout, shard_layout, sharded_xc_energy
 
 # Up to so many shells each row of the grid has room for all of them.
 _FEW = 160
@@ -25,11 +26,14 @@ class GridEnergy:
         mol: `Molecule`.
         parameters: arrays of the functional.
         xc: `KohnSham`.
+        mesh: the devices to which the rows of the grid are dealt, or None.
     """
 
-    def __init__(self, mol, parameters, xc):
+    def __init__(self, mol, parameters, xc, mesh=None):
         grid = place(xc.template, mol.coords, xc.partition, moving=xc.grid_response)
         layout = build_layout(mol, grid.coords, grid.weights, epsilon=xc.epsilon, capacity=xc.capacity)
+        if mesh is not None:
+            layout = shard_layout(mol, layout, mesh, axis=mesh.axis_names)
         self._operands, self._functional = (mol, layout, parameters), xc.functional
 
     def energy(self, density):
@@ -46,7 +50,8 @@ class GridEnergy:
 
 @partial(jax.jit, static_argnames=("functional",))
 def _energy(density, mol, layout, parameters, *, functional):
-    electrons, exc = xc_energy(mol, layout, functional.apply(parameters), density)
+    evaluate = sharded_xc_energy if isinstance(layout, ShardedLayout) else xc_energy
+    electrons, exc = evaluate(mol, layout, functional.apply(parameters), density)
     return exc, electrons
 
 
