@@ -1,5 +1,7 @@
 """The kernels of the gradients of J and K for GPUs, run thread by thread on the CPU, against the CPU's own kernels."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from cuda_emulation import Emulator, available
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_classes as cuda_classes
 from jaxqc.integrals import _cuda_gradient as cuda_gradient
+from jaxqc.integrals import _cuda_gradient_self_test as self_test
 from jaxqc.integrals import _cuda_jk as cuda_jk
 from jaxqc.integrals import _cuda_pairs as cuda_pairs
 from jaxqc.integrals import _jk as jk_module
@@ -68,7 +71,7 @@ def lowered(shells, matrices, part=0, parts=1, **settings):
 def both(shells, nset=1, symmetric=True, cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13):
     """The gradient of the CUDA kernels and of those of the CPU for random densities and weights."""
     density, *weights = matrices = random_matrices(shells, nset, symmetric, cart)
-    settings = dict(cart=cart, coulomb=coulomb, exchange=exchange, omega=omega, threshold=threshold)
+    settings: dict[str, Any] = dict(cart=cart, coulomb=coulomb, exchange=exchange, omega=omega, threshold=threshold)
 
     def energy(centers):
         moved = ShellList(shells.ls, shells.nprims, centers, shells.exponents, shells.coefficients)
@@ -132,11 +135,20 @@ def test_screening_keeps_the_gradient_and_drops_quartets(monkeypatch):
 
 
 @pytest.mark.usefixtures("emulated")
+def test_kernels_test_themselves(monkeypatch):
+    self_test.verify((0, 1), cuda_classes.Variant(False))
+    right = cuda_gradient.sums
+    monkeypatch.setattr(cuda_gradient, "sums", lambda *a, **k: right(*a, **k) * (1 + 1e-9))
+    with pytest.raises(RuntimeError, match="kernels clear"):
+        self_test.verify((0, 1), cuda_classes.Variant(False))
+
+
+@pytest.mark.usefixtures("emulated")
 def test_parts_add_up(change):
     change("_REGISTER_SIZE", 0)
     shells = shells_of((0, 1))
     matrices = random_matrices(shells, 1, True, False)
-    settings = dict(cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13)
+    settings: dict[str, Any] = dict(cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13)
     parts = [lowered(shells, matrices, part, 3, **settings) for part in range(3)]
     assert all(np.abs(x).max() > 0.01 for x in parts)
     assert_same(sum(parts), lowered(shells, matrices, **settings))

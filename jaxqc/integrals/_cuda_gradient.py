@@ -128,9 +128,25 @@ def _class_step(k: Kernel, plan: PairPlan, tables, capacity: int, nset: int, nao
     return Step(k.unit, name, k.block, arguments, grid, grid_y, k.shared, concurrent=True)
 
 
-def _sums(plan: PairPlan, pairs: Pairs, variant: Variant, part, parts, omega, threshold, density, weight_j, weight_k):
-    """The gradient for matrices that are all symmetric or all antisymmetric, (nshell, 3), from every `parts`-th bra
-    pair; in fixed point for a deterministic variant."""
+def sums(
+    plan: PairPlan,
+    pairs: Pairs,
+    variant: Variant,
+    part,
+    parts,
+    omega,
+    threshold,
+    density,
+    weight_j,
+    weight_k,
+    test: bool = True,
+):
+    """The gradient for matrices that are all symmetric or all antisymmetric, from every `parts`-th bra pair.
+
+    **Arguments:** those of `lowered`; `test`: whether fresh kernels are tested first.
+
+    **Returns:** shape `(nshell, 3)`, in fixed point for a deterministic variant.
+    """
     nset, nao, _ = density.shape
     table, tables = _cuda_jk._tables(_cuda_jk._lmax(plan) + 1)
     asked = [w for w, there in ((weight_j, variant.coulomb), (weight_k, variant.exchange)) if there]
@@ -140,7 +156,15 @@ def _sums(plan: PairPlan, pairs: Pairs, variant: Variant, part, parts, omega, th
     steps = [_class_step(k, plan, tables, capacity, nset, nao, omega, threshold, parts) for k in reversed(kernels)]
     shape = jax.ShapeDtypeStruct((_COPIES, len(plan.ls), 3), jnp.int64 if variant.deterministic else jnp.float64)
     operands = (*pairs[:5], pairs.groups, density, weight_j, weight_k, limits, top, jnp.asarray(table), part)
-    return jnp.sum(call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,))[0], axis=0)
+    check = functools.partial(_self_test, plan, variant) if test else None
+    return jnp.sum(call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,), check=check)[0], axis=0)
+
+
+def _self_test(plan: PairPlan, variant: Variant) -> None:
+    """Compares kernels for the classes of `plan` with those of the CPU."""
+    from jaxqc.integrals._cuda_gradient_self_test import verify
+
+    verify(tuple(sorted(set(plan.ls))), variant)
 
 
 def lowered(
@@ -171,18 +195,16 @@ def lowered(
     plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(_cuda_jk.schwarz, plan))
     variant = Variant(cart, coulomb, exchange, deterministic=deterministic())
-    sums = functools.partial(_sums, plan, pairs, variant, part, parts, omega, threshold)
+    local = functools.partial(sums, plan, pairs, variant, part, parts, omega, threshold)
     given = [density, weight_j if coulomb else density, weight_k if exchange else density]
     even = [0.5 * (x + jnp.swapaxes(x, 1, 2)) for x in given]
     # Symmetric with symmetric, antisymmetric with antisymmetric (exchange only); mixed products vanish. Where all are
     # symmetric the second finds nothing to do.
-    total = sums(*even)
+    total = local(*even)
     if exchange:
-        total += sums(density - even[0], jnp.zeros_like(density), weight_k - even[2])
-    if variant.deterministic:
-        total = total.astype(jnp.float64) / _cuda_jk._FIXED_POINT
+        total += local(density - even[0], jnp.zeros_like(density), weight_k - even[2])
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, pairs.bound, *given)])
-    return jnp.where(finite, total, jnp.nan)
+    return jnp.where(finite, _cuda_jk.floating(total, variant), jnp.nan)
 
 
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
