@@ -124,11 +124,9 @@ class Case:
 
 
 def lowered(shells, density, cart=False, omega=0.0, threshold=1e-16, symmetric=False):
-    settings = dict(
-        cart=cart, coulomb=True, exchange=True, omega=omega, threshold=threshold, symmetric=symmetric, mesh=None
-    )
-    operands = (shells.centers, shells.exponents, shells.coefficients, jnp.asarray(density))
-    return cuda_jk.lowered(*operands, layout=(shells.ls, shells.nprims), **settings)
+    settings = dict(cart=cart, coulomb=True, exchange=True, omega=omega, threshold=threshold, symmetric=symmetric)
+    operands = (shells.centers, shells.exponents, shells.coefficients, jnp.asarray(density), jnp.zeros(1, jnp.int32))
+    return cuda_jk.lowered(*operands, layout=(shells.ls, shells.nprims), parts=1, **settings)
 
 
 @functools.cache
