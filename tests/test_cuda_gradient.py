@@ -62,20 +62,21 @@ def random_matrices(shells, nset, symmetric, cart):
 
 
 def lowered(shells, matrices, part=0, parts=1, **settings):
-    operands = map(jnp.asarray, (shells.centers, shells.exponents, shells.coefficients))
-    which = jnp.asarray([part], jnp.int32)
+    arrays = (shells.centers, shells.exponents, shells.coefficients, *matrices, np.asarray([part], np.int32))
+    operands: list[Any] = [jnp.asarray(x) for x in arrays]
     layout = (shells.ls, shells.nprims)
-    return np.asarray(cuda_gradient.lowered(*operands, *matrices, which, layout=layout, parts=parts, **settings))
+    return np.asarray(cuda_gradient.lowered(*operands, layout=layout, parts=parts, **settings))
 
 
 def both(shells, nset=1, symmetric=True, cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-13):
     """The gradient of the CUDA kernels and of those of the CPU for random densities and weights."""
     density, *weights = matrices = random_matrices(shells, nset, symmetric, cart)
     settings: dict[str, Any] = dict(cart=cart, coulomb=coulomb, exchange=exchange, omega=omega, threshold=threshold)
+    reference: dict[str, Any] = settings | {"threshold": 1e-15}
 
     def energy(centers):
         moved = ShellList(shells.ls, shells.nprims, centers, shells.exponents, shells.coefficients)
-        built = jk_module.jk(moved, density, **settings | {"threshold": 1e-15})
+        built = jk_module.jk(moved, density, **reference)
         return sum(jnp.sum(w * x) for w, x in zip(weights, built, strict=True) if len(x))
 
     return lowered(shells, matrices, **settings), np.asarray(jax.grad(energy)(jnp.asarray(shells.centers)))

@@ -1,6 +1,7 @@
 """A test of freshly compiled kernels of the gradient of J and K on the device at hand, against those of the CPU."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,9 @@ def _difference(ls: tuple[int, ...], variant: Variant) -> float:
         nao = nao_of(shells.ls, variant.cart)
         x = np.random.default_rng(2).normal(size=(3, 1, nao, nao))
         density, *weights = matrices = x + x.swapaxes(-1, -2)
-        operator = dict(coulomb=variant.coulomb, exchange=variant.exchange, omega=0.0, threshold=_THRESHOLD)
+        operator: dict[str, Any] = dict(
+            coulomb=variant.coulomb, exchange=variant.exchange, omega=0.0, threshold=_THRESHOLD
+        )
 
         def energy(centers):
             moved = ShellList(shells.ls, shells.nprims, centers, shells.exponents, shells.coefficients)
@@ -31,12 +34,13 @@ def _difference(ls: tuple[int, ...], variant: Variant) -> float:
             return sum((jnp.sum(w * x) for w, x in zip(weights, built, strict=True) if len(x)), jnp.zeros(()))
 
         expected = np.asarray(jax.grad(energy)(shells.centers))
-        operands = jax.tree.map(np.asarray, (shells.centers, shells.exponents, shells.coefficients))
+        host = [np.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients)]
     plan = _cuda_pairs.plan(shells.ls, shells.nprims, variant.cart)
-    operands, matrices = jax.tree.map(jnp.asarray, (operands, tuple(matrices)))
-    pairs = _cuda_pairs.prepare(plan, *operands, _THRESHOLD, functools.partial(_cuda_jk.schwarz, plan))
-    whole = (jnp.zeros(1, jnp.int32), 1)
-    sums = _cuda_gradient.sums(plan, pairs, variant, *whole, 0.0, _THRESHOLD, *matrices, test=False)
+    centers, exponents, coefficients, *on_device = (jnp.asarray(x) for x in (*host, *matrices))
+    schwarz = functools.partial(_cuda_jk.schwarz, plan)
+    pairs = _cuda_pairs.prepare(plan, centers, exponents, coefficients, _THRESHOLD, schwarz)
+    part = jnp.zeros(1, jnp.int32)
+    sums = _cuda_gradient.sums(plan, pairs, variant, part, 1, 0.0, _THRESHOLD, *on_device, test=False)
     error = np.max(np.abs(np.asarray(_cuda_jk.floating(sums, variant)) - expected)) / np.max(np.abs(expected))
     return float(error) if np.isfinite(error) else np.inf
 
