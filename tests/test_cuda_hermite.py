@@ -111,8 +111,8 @@ def test_matrices_of_s_and_p_shells_are_those_of_pyscf(emulator, monkeypatch):
     assert np.max(np.abs(hermite.coulomb(plan, pairs, density) - want)) < 1e-12 * scale
     loose = np.max(np.abs(hermite.coulomb(plan, pairs, density, hermite.Options(threshold=1e-8)) - want))
     assert 1e-13 < loose < 1e-5
-    shared = hermite.Options(omega=0.4, shares=2)
-    attenuated = sum(hermite.coulomb(plan, pairs, density, shared, share) for share in range(2))
+    halves = hermite.Options(omega=0.4, parts=2)
+    attenuated = sum(hermite.coulomb(plan, pairs, density, halves, part) for part in range(2))
     assert np.max(np.abs(attenuated - _reference(mol, density, 0.4))) < 1e-12 * scale
 
 

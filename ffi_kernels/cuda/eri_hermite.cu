@@ -244,10 +244,10 @@ static __device__ __forceinline__ void visit(double* acc, const Bra& bra, double
 }
 
 // order: the bras, nbra of them, large bounds first; bounds and centres (p, Px, Py, Pz) lie in their own order, as `out` does.
-// range: 1 / omega^2 of the attenuated operator, else 0. Of all groups of 32 bras, every shares-th one from *share on is done.
+// range: 1 / omega^2 of the attenuated operator, else 0. Of all groups of 32 bras, every parts-th one from *part on is done.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, MINB)
     hermite_coulomb(const int* __restrict__ order, const float* __restrict__ bounds, const double* __restrict__ centres, int nbra,
-                    const int* __restrict__ share, int shares, double range, double single, double cut, const double* __restrict__ tables, const float* __restrict__ tables32,
+                    const int* __restrict__ part, int parts, double range, double single, double cut, const double* __restrict__ tables, const float* __restrict__ tables32,
                     const double* rows0, const float* single0, const double* tails0, int count0,
                     const double* rows1, const float* single1, const double* tails1, int count1,
                     const double* rows2, const float* single2, const double* tails2, int count2,
@@ -257,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MINB)
   __shared__ float table32[kRows * kStride32];
   __shared__ double sums[kSums][32];
   const Tables shared = {table, table32};
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = (blockIdx.x * shares + *share) * 32 + lane;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = (blockIdx.x * parts + *part) * 32 + lane;
   if (place - lane >= nbra) return;
   const int index = order[min(place, nbra - 1)];
   const double* centre = centres + 4ll * index;

@@ -184,11 +184,11 @@ def _narrow(rows: jax.Array, l: int, sets: int) -> jax.Array:
     return jnp.pad(numbers.astype(jnp.float32), ((0, 0), (0, padding)))
 
 
-def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", share) -> dict[int, jax.Array]:
+def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", part) -> dict[int, jax.Array]:
     """J_tuv of every pair, by order."""
     orders, steps, results = list(p.sizes), [], []
     operands = [jnp.asarray(units.boys_tables(2 * orders[-1], single)) for single in (False, True)]
-    operands.append(jnp.asarray(share, jnp.int32).reshape(1))
+    operands.append(jnp.asarray(part, jnp.int32).reshape(1))
     at = {}
     for l in orders:
         at[l] = len(operands)
@@ -200,7 +200,7 @@ def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", share) -> 
         results.append(_shape((p.sizes[l], sets * units.hermite_size(l))))
         for sweep in units.sweeps(l, tuple(orders), sets):
             arguments = [operand(at[l]), operand(at[l] + 1), operand(at[l] + 2), int32(p.sizes[l])]
-            arguments += [operand(2), int32(options.shares), float64(scale), *limits, operand(0), operand(1)]
+            arguments += [operand(2), int32(options.parts), float64(scale), *limits, operand(0), operand(1)]
             for ket in range(units.KETS):
                 if ket < len(sweep.kets):
                     m = sweep.kets[ket]
@@ -208,7 +208,7 @@ def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", share) -> 
                 else:
                     arguments += [int64(0), int64(0), int64(0), int32(0)]
             arguments.append(result(k))
-            grid = -(-p.sizes[l] // (32 * options.shares))
+            grid = -(-p.sizes[l] // (32 * options.parts))
             steps.append(Step(sweep.unit, "hermite_coulomb", 32 * units.WARPS, tuple(arguments), grid=grid))
     out = call("jaxqc_hermite_coulomb", steps, results, *operands, zeroed=range(len(orders)))
     return dict(zip(orders, out, strict=True))
@@ -236,13 +236,13 @@ class Options(NamedTuple):
     - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$.
     - `threshold`: what is neglected of the potential of one primitive pair is at most 1000 times as much.
     - `single`: see `SINGLE`; 0 for double precision throughout.
-    - `shares`: into how many parts the work is divided.
+    - `parts`: into how many parts the work is divided.
     """
 
     omega: float = 0.0
     threshold: float = 1e-13
     single: float = SINGLE
-    shares: int = 1
+    parts: int = 1
 
 
 DEFAULT = Options()
@@ -256,7 +256,7 @@ def units_of(p: Plan, sets: int = 1) -> list[units.Unit]:
 
 
 def coulomb(
-    p: Plan, pairs: Pairs, density: jax.Array, options: Options = DEFAULT, share: jax.Array | int = 0
+    p: Plan, pairs: Pairs, density: jax.Array, options: Options = DEFAULT, part: jax.Array | int = 0
 ) -> jax.Array:
     r"""$J_{ij} = \sum_{kl} (ij|kl) D_{kl}$.
 
@@ -265,13 +265,13 @@ def coulomb(
     - `p`, `pairs`: of `plan` and `prepare`.
     - `density`: shape `(n, nao, nao)`, symmetric.
     - `options`: operator, accuracy, division of work.
-    - `share`: which part of the work is done, below `options.shares`; the results of all of them add up to J.
+    - `part`: which part of the work is done, below `options.parts`; the results of all of them add up to J.
 
     **Returns:** shape `(n, nao, nao)`.
     """
     out = []
     for start in range(0, density.shape[0], _SETS):
-        part = density[start : start + _SETS]
-        sums = _sums(p, pairs, _kets(p, pairs, part), part.shape[0], options, share)
-        out.append(_matrix(p, pairs, sums, part.shape[0]))
+        some = density[start : start + _SETS]
+        sums = _sums(p, pairs, _kets(p, pairs, some), some.shape[0], options, part)
+        out.append(_matrix(p, pairs, sums, some.shape[0]))
     return jnp.concatenate(out) if out else density

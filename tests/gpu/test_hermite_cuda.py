@@ -23,10 +23,10 @@ def _device():
 
 
 @functools.partial(jax.jit, static_argnames=("cart", "options"))
-def _coulomb(shells, density, cart=False, options=hermite.DEFAULT, share=0):
+def _coulomb(shells, density, cart=False, options=hermite.DEFAULT, part=0):
     plan = hermite.plan(shells.ls, shells.nprims, cart)
     pairs = hermite.prepare(plan, shells.centers, shells.exponents, shells.coefficients)
-    return hermite.coulomb(plan, pairs, density, options, share)
+    return hermite.coulomb(plan, pairs, density, options, part)
 
 
 def _case(n, basis, sets, cart=False):
@@ -50,9 +50,9 @@ def test_matrices_are_those_of_pyscf(n, basis, sets, cart):
         assert np.max(np.abs(got - want)) < 1e-10
 
 
-def test_results_do_not_vary_and_shares_add_up():
+def test_results_do_not_vary_and_parts_add_up():
     _, shells, density = _case(4, "cc-pvdz", 1)
     once = _coulomb(shells, density)
     assert np.array_equal(once, _coulomb(shells, density))
-    parts = [_coulomb(shells, density, options=hermite.Options(shares=3), share=k) for k in range(3)]
+    parts = [_coulomb(shells, density, options=hermite.Options(parts=3), part=k) for k in range(3)]
     assert np.max(np.abs(sum(parts) - once)) < 1e-12
