@@ -181,7 +181,7 @@ def _classes(lmax, least):
 
 
 # Bytes of spills that kernels may have, by the highest l. Most have none: ppps, dsds, ddss and some with f do.
-SPILLS = {1: 300, 2: 900, 3: 4500}
+SPILLS = {1: 300, 2: 900, 3: 6500}
 
 
 @pytest.mark.parametrize(
