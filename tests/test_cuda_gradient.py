@@ -114,7 +114,8 @@ def test_settings(settings):
 @pytest.mark.parametrize("cart", [False, True])
 @pytest.mark.parametrize("ls", [(0, 1, 2), (1, 3), (0, 4), (2, 3), (5,)], ids=str)
 def test_higher_functions(ls, cart):
-    assert_same(*both(shells_of(ls, cart), cart=cart))
+    # Of h functions both lose digits in the horizontal recurrences; libcint's values differ from both by 1e-10.
+    assert_same(*both(shells_of(ls, cart), cart=cart), 2e-11 if max(ls) > 4 else TOLERANCE)
 
 
 @pytest.mark.slow
