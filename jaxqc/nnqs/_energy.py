@@ -58,6 +58,13 @@ class SharedLinks:
     axis: str = field(metadata={"static": True})
 
 
+class Products(NamedTuple):
+    """In the place of `Links`: products H psi that are known, (2, n) as of `local_products`, and members (n,)."""
+
+    h_psi: jax.Array
+    members: jax.Array
+
+
 class Estimate(NamedTuple):
     """Energy of a wave function on a set.
 
@@ -90,6 +97,8 @@ def _pieces(log_amplitude, phase, links):
     psi, top = _parts(log_amplitude, phase, links.members)
     member = links.members.astype(jnp.float64)
 
+    if isinstance(links, Products):
+        return psi * member, links.h_psi * member, top
     size = links.places.shape[0] // jax.lax.axis_size(links.axis) if isinstance(links, SharedLinks) else psi.shape[1]
     h_psi = [row_sums(links.values * x[links.columns], links.rows, size) for x in psi]
     if isinstance(links, SharedLinks):

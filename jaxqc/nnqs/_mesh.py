@@ -52,19 +52,29 @@ def fetch(tree):
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf.addressable_data(0))), tree)
 
 
+def first_copy(tree):
+    """Arrays that are the same on all devices, as they are on the first device of this process."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
+
+def spread(mesh: Mesh, tree):
+    """Copies of arrays of one device on all devices of a mesh."""
+
+    def one(leaf):
+        copies = [jax.device_put(leaf, device) for device in mesh.local_devices]
+        return jax.make_array_from_single_device_arrays(leaf.shape, NamedSharding(mesh, P()), copies)
+
+    return jax.tree.map(one, tree)
+
+
 def over_mesh(function: Callable, mesh: Mesh, in_specs, out_specs) -> Callable:
     """`function` of each device's shares, compiled. What is gathered is equal everywhere, which JAX does not know."""
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False))
 
 
 def share_by_share(function: Callable, items, keys):
-    """`function` of each item along the first axis of `items`, one after the other.
-
-    `keys` are those of all items. They are never all zero, which the compiler does not know: it must not unroll a loop
-    of one round and fuse it with what is around it, which would change bits with the number of devices.
-    """
+    """`function` of each item along the first axis of `items`, whose keys are `keys`, one after the other."""
     length = jax.tree.leaves(items)[0].shape[0]
-    rounds = jnp.int32(length) - jnp.all(keys == 0).astype(jnp.int32)
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], items))
     out = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shapes)
 
@@ -72,7 +82,23 @@ def share_by_share(function: Callable, items, keys):
         item = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, k, keepdims=False), items)
         return jax.tree.map(lambda o, r: o.at[k].set(r), out, function(item))
 
-    return jax.lax.fori_loop(0, rounds, one, out)
+    return jax.lax.fori_loop(0, _rounds(length, keys), one, out)
+
+
+def share_sum(parts, keys):
+    """The sum of `parts` along their first axis, from the first one on."""
+    length = jax.tree.leaves(parts)[0].shape[0]
+
+    def add(k, total):
+        return jax.tree.map(lambda t, p: t + jax.lax.dynamic_index_in_dim(p, k, keepdims=False), total, parts)
+
+    return jax.lax.fori_loop(1, _rounds(length, keys), add, jax.tree.map(lambda p: p[0], parts))
+
+
+def _rounds(length, keys):
+    """`length`, as a number that the compiler does not know: it must not unroll short loops and fuse them with what is
+    around them, which would change bits with the number of devices. Keys of configurations are never all zero."""
+    return jnp.int32(length) - jnp.all(keys == 0).astype(jnp.int32)
 
 
 def gathered(x, axis: str) -> jax.Array:

@@ -101,12 +101,6 @@ def _shared(entries, own, n, members, mesh):
     return SharedLinks(rows, columns, values, places, members, mesh.axis_names[0])
 
 
-def spec_of_links(mesh) -> SharedLinks:
-    """Which arrays of `SharedLinks` are dealt out."""
-    (axis,) = mesh.axis_names
-    return SharedLinks(P(axis), P(axis), P(axis), P(), P(), axis)  # pyright: ignore[reportArgumentType]
-
-
 def projected_links(elements, configurations, n: int, mesh) -> SharedLinks:
     """`SharedLinks` among a set from all its elements in the order of rows; the list has n rows, the set first."""
     count, size, shares = int(configurations.count), mesh.devices.size, shares_of(mesh)

@@ -11,8 +11,19 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jaxqc.nnqs._bits import SENTINEL
-from jaxqc.nnqs._mesh import fetch, gathered, over_mesh, put, share_by_share, shares_of
-from jaxqc.nnqs._train import Sector, TrainState, apply_updates, occupations_of, repeated
+from jaxqc.nnqs._energy import Products, SharedLinks, local_products
+from jaxqc.nnqs._mesh import (
+    fetch,
+    first_copy,
+    gathered,
+    over_mesh,
+    put,
+    share_by_share,
+    share_sum,
+    shares_of,
+    spread,
+)
+from jaxqc.nnqs._train import Sector, TrainState, apply_updates, occupations_of
 
 
 class MeshNetwork(NamedTuple):
@@ -57,11 +68,12 @@ class MeshNetwork(NamedTuple):
         log_amplitude, phase = fetch(_evaluate(put(self.mesh, parameters, P()), dealt, network=self))
         return log_amplitude[: keys.shape[0]], phase[: keys.shape[0]]
 
-    def value_and_grad(self, objective: Callable, parameters, dealt) -> tuple[Any, Any]:
-        """Within the mesh: as `jaxqc.nnqs.value_and_grad`, the gradient added share by share."""
-        outputs = self.forward(parameters, dealt)
-        value, slopes = jax.value_and_grad(objective, argnums=(0, 1), has_aux=True)(*outputs)
-        slopes = jax.lax.optimization_barrier(slopes)
+    def products(self, parameters, dealt, links) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Log-amplitudes, phases and products with the Hamiltonian, for parameters that every process has."""
+        return fetch(_products(put(self.mesh, parameters, P()), dealt, links, network=self))
+
+    def backward(self, parameters, dealt, slopes) -> Any:
+        """Within the mesh: the gradient from the derivatives (n,) of a loss, added share by share."""
         shares, batches, rows = dealt.shape[:3]
         first = jax.lax.axis_index(self.axis) * (shares * batches * rows)
         mine = [jax.lax.dynamic_slice_in_dim(s, first, shares * batches * rows) for s in slopes]
@@ -76,15 +88,8 @@ class MeshNetwork(NamedTuple):
             return jax.lax.scan(batch, jax.tree.map(jnp.zeros_like, parameters), items)[0]
 
         parts = share_by_share(share, (dealt, *mine), dealt)
-
-        def total(part):
-            part = gathered(part, self.axis)
-            out = part[0]
-            for k in range(1, part.shape[0]):
-                out = out + part[k]
-            return out
-
-        return value, jax.lax.optimization_barrier(jax.tree.map(total, parts))
+        parts = jax.tree.map(lambda part: gathered(part, self.axis), parts)
+        return share_sum(parts, dealt)
 
 
 @partial(jax.jit, static_argnames="network")
@@ -92,13 +97,57 @@ def _evaluate(parameters, dealt, *, network):
     return over_mesh(network.forward, network.mesh, (P(), P(network.axis)), P())(parameters, dealt)
 
 
-def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer, links_spec, length: int = 10) -> Callable:
-    """As `make_steps` for the data of `solve`, over a mesh: keys are dealt out, links are `SharedLinks`."""
+@partial(jax.jit, static_argnames="network")
+def _products(parameters, dealt, links, *, network):
+    """Log-amplitudes, phases and products with the Hamiltonian, on all devices."""
 
-    def step(keys, data, state):
-        (_, auxiliary), gradient = network.value_and_grad(lambda a, p: objective(a, p, data), state.parameters, keys)
-        parameters, inner = apply_updates(optimizer, gradient, state)
-        return TrainState(parameters, inner, state.step + jnp.int32(1)), auxiliary
+    def local(parameters, dealt, links):
+        log_amplitude, phase = network.forward(parameters, dealt)
+        return log_amplitude, phase, local_products(log_amplitude, phase, links)[1]
 
-    specs = P(), P(network.axis), (links_spec, P(), P()), P()
-    return over_mesh(repeated(step, length), network.mesh, specs, P())
+    specs = P(), P(network.axis), spec_of_links(network.mesh)
+    return over_mesh(local, network.mesh, specs, P())(parameters, dealt, links)
+
+
+@partial(jax.jit, static_argnames="network")
+def _gradient(parameters, dealt, slopes, *, network):
+    return over_mesh(network.backward, network.mesh, (P(), P(network.axis), P()), P())(parameters, dealt, slopes)
+
+
+def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Callable:
+    """As `make_steps` for the data of `solve`, over a mesh: keys are dealt out, links are `SharedLinks`.
+
+    What is cheap runs as a program for one device: compilers write programs for one and for several differently.
+    """
+
+    @jax.jit
+    def slopes_of(log_amplitude, phase, h_psi, members, teacher, taught):
+        data = Products(h_psi, members), teacher, taught
+        differentiated = jax.value_and_grad(lambda *x: objective(*x, data), argnums=(0, 1), has_aux=True)
+        (_, auxiliary), slopes = differentiated(log_amplitude, phase)
+        return auxiliary, slopes
+
+    @jax.jit
+    def update(state, gradient):
+        return TrainState(*apply_updates(optimizer, gradient, state), state.step + jnp.int32(1))
+
+    def steps(state, dealt, data, number):
+        links, teacher, taught = data
+        members, teacher, taught = first_copy((links.members, teacher, taught))
+        state, records = first_copy(state), []
+        for _ in range(number):
+            parameters = spread(network.mesh, state.parameters)
+            outputs = first_copy(_products(parameters, dealt, links, network=network))
+            auxiliary, slopes = slopes_of(*outputs, members, teacher, taught)
+            gradient = _gradient(parameters, dealt, spread(network.mesh, slopes), network=network)
+            state = update(state, first_copy(gradient))
+            records.append(auxiliary)
+        return state, jax.tree.map(lambda *x: jnp.stack(x), *records)
+
+    return steps
+
+
+def spec_of_links(mesh) -> SharedLinks:
+    """Which arrays of `SharedLinks` are dealt out."""
+    (axis,) = mesh.axis_names
+    return SharedLinks(P(axis), P(axis), P(axis), P(), P(), axis)  # pyright: ignore[reportArgumentType]

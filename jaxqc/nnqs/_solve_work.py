@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from jaxqc.nnqs import _mesh_expand, _selected, _solve_expand
-from jaxqc.nnqs._energy import Links, estimate
-from jaxqc.nnqs._mesh import fetch, over_mesh, put
+from jaxqc.nnqs._energy import Links, Products, estimate
+from jaxqc.nnqs._mesh import fetch, put
 from jaxqc.nnqs._mesh_train import MeshNetwork, make_mesh_steps
 from jaxqc.nnqs._sparse import sparse_hamiltonian
 from jaxqc.nnqs._train import batch_size, evaluate, make_steps
@@ -87,8 +87,7 @@ class ManyDevices:
             )
         self.one, self.mesh = one, mesh
         self.network = MeshNetwork(mesh, one.apply, one.sector, one.batch)
-        self.spec = _mesh_expand.spec_of_links(mesh)
-        self.take_steps = make_mesh_steps(one.objective, self.network, one.optimizer, self.spec, one.length)
+        self.take_steps = make_mesh_steps(one.objective, self.network, one.optimizer)
 
     def best_external(self, *arguments):
         """E_PT2 and the most important configurations outside of a set."""
@@ -115,9 +114,7 @@ class ManyDevices:
 
     def train(self, state, task, taught, number):
         """Up to `length` steps."""
-        if not isinstance(state.step.sharding, jax.sharding.NamedSharding):
-            state = put(self.mesh, state, P())
-        taught, number = put(self.mesh, (np.float64(taught), np.int32(number)), P())
+        state, taught = put(self.mesh, (state, np.float64(taught)), P())
         return self.take_steps(state, task.keys, (task.links, task.teacher, taught), number)
 
     def evaluate(self, parameters, keys):
@@ -126,13 +123,8 @@ class ManyDevices:
 
     def estimate(self, parameters, task):
         """Energy, variance and weight."""
-
-        def local(parameters, dealt, links):
-            log_amplitude, phase = self.network.forward(parameters, dealt)
-            return estimate(log_amplitude, phase, links)
-
-        run = over_mesh(local, self.mesh, (P(), P(self.network.axis), self.spec), P())
-        return fetch(run(put(self.mesh, self.local(parameters), P()), task.keys, task.links))
+        log_amplitude, phase, h_psi = self.network.products(self.local(parameters), task.keys, task.links)
+        return estimate(log_amplitude, phase, Products(h_psi, fetch(task.links.members)))
 
     def local(self, tree):
         """Arrays on the default device."""

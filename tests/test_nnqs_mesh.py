@@ -1,0 +1,89 @@
+"""Whole runs of neural selected CI over virtual devices and over processes: the same bits whatever their number."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnqs_cases import molecule
+
+from jaxqc.nnqs import all_configurations, lowest, pt2, selected_ci
+from jaxqc.nnqs._perturbation import ExactSum, exact_sum
+
+pytest.importorskip("flax")
+pytest.importorskip("optax")
+
+WORKER = Path(__file__).with_name("nnqs_solve_worker.py")
+
+
+def started(devices, *arguments):
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(WORKER.parent.parent)])
+    command = [sys.executable, "-W", "error", str(WORKER), *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result_of(process):
+    out, error = process.communicate(timeout=1500)
+    lines = [line for line in out.splitlines() if line.startswith("RESULT ")]
+    assert lines, error
+    return json.loads(lines[-1].removeprefix("RESULT "))
+
+
+@pytest.fixture(scope="module")
+def over_devices():
+    return result_of(started(8, "devices"))
+
+
+@pytest.mark.slow
+def test_numbers_of_devices_and_budgets_do_not_change_a_bit(over_devices):
+    for mode, found in over_devices.items():
+        one_device = found.pop("one device")
+        for name, outcome in found.items():
+            assert outcome == found["1"], (mode, name)
+        # Sums over the set are cut otherwise on one device; what the network does not decide is the same.
+        assert one_device["size"] == found["1"]["size"]
+        for a, b in zip(one_device["numbers"], found["1"]["numbers"], strict=True):
+            assert float.fromhex(a) == pytest.approx(float.fromhex(b), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_processes_compute_the_bits_of_devices(over_devices):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    processes = [started(1, "processes", port, 2, index) for index in range(2)]
+    for found in map(result_of, processes):
+        for mode, outcome in found.items():
+            assert outcome == over_devices[mode]["2"]
+
+
+def test_budgets_do_not_change_a_bit_of_perturbation_theory():
+    ham = molecule("H 0 0 0; H 0 0 1; H 0 1 2; H 1 0 3; H 2 2 0; H 3 1 1")[2]
+    space = all_configurations(6, 3, 3)
+    chosen = space._replace(keys=space.keys[:60], count=space.count * 0 + 60)
+    state = lowest(ham, chosen)
+    values = {
+        pt2(ham, chosen, state.vectors[0], float(state.energies[0]), memory=m) for m in (1 << 14, 1 << 17, 1 << 30)
+    }
+    assert len(values) == 1
+    runs = [selected_ci(ham, 200, memory=m) for m in (1 << 14, 1 << 30)]
+    assert runs[0].history == runs[1].history
+    np.testing.assert_array_equal(runs[0].configurations.keys, runs[1].configurations.keys)
+
+
+def test_exact_sums():
+    terms = np.random.default_rng(0).normal(size=1000) * 1e-3
+    parts = ExactSum()
+    for part in np.split(terms, 10):
+        parts.add(exact_sum(part))
+    whole = ExactSum()
+    whole.add(exact_sum(terms[::-1]))
+    assert float(parts) == float(whole) == pytest.approx(np.sum(terms), abs=1e-15)
+    large = ExactSum()
+    large.add(exact_sum(np.array([1.0, 1e6])))
+    assert float(large) == 1e6 + 1
