@@ -91,7 +91,7 @@ def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, i
     stride = (sum(ket) + 1) * table_row
     stride += 2 if stride // 2 % 2 == 0 else 0
     area = (max(3 * roots * stride, slice_a * nb * row) + 1) // 2 * 2 + 2
-    doubles = together * (area + 2 * roots)
+    doubles = together * (area + 2 * roots + size(bra[0]) * nb * sets)  # the last: sums of J, or bounds
     groups = max(1, min(_BLOCK // group, _BLOCK_BYTES // (8 * doubles)))
     return group * groups if group == 32 else group, group, slice_a, doubles
 
@@ -111,7 +111,6 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
         "DETERMINISTIC": int(variant.deterministic),
         "SCHWARZ": int(bound),
     }
-    nab = size(bra[0]) * size(bra[1])
     if registers:
         block, group, file = _BLOCK, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
@@ -120,8 +119,7 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
         defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
     else:
         block, group, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
-        extra = nab * max(1, 32 // ncomp(*ket)) * (1 if bound else variant.sets)
-        file, shared = "eri_lanes.cu", 8 * (block // group) * (doubles + extra)
+        file, shared = "eri_lanes.cu", 8 * (block // group) * doubles
         defines["CHUNK"] = slice_a
         defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
