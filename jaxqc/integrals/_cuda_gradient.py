@@ -52,22 +52,29 @@ def _lane_shape(bra: Pair, ket: Pair, size) -> tuple[int, int, int, int]:
     return group * groups, group, slice_a, groups * shared
 
 
+def shape(bra: Pair, ket: Pair) -> tuple[bool, int]:
+    """Whether one thread takes a quartet, and blocks on a multiprocessor that the compiler is asked for."""
+    size = ncomp(*bra) * ncomp(*ket)
+    if ncomp(*ket) == 1 or size <= _REGISTER_SIZE:
+        return True, _REGISTER_BLOCKS.get("".join(map(str, bra + ket)), 2)
+    if ncomp(*bra) <= _THREE_BRA and size <= _THREE_SIZE:
+        return False, 3
+    return False, 2 if ncomp(*ket) <= 96 else 1
+
+
 @functools.cache
 def kernel(bra: Pair, ket: Pair, variant: Variant) -> Kernel:
     """The kernel of a class."""
-    registers = ncomp(*ket) == 1 or ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE
-    size = ncart if variant.cart else nsph
+    registers, blocks = shape(bra, ket)
     defines = dict(zip(("LA", "LB", "LC", "LD"), bra + ket, strict=True))
     defines |= {"COULOMB": int(variant.coulomb), "EXCHANGE": int(variant.exchange)}
-    defines |= {"DETERMINISTIC": int(variant.deterministic), "COPIES": _COPIES}
-    name, small = "".join(map(str, bra + ket)), ncomp(*bra) <= _THREE_BRA and ncomp(*bra) * ncomp(*ket) <= _THREE_SIZE
+    defines |= {"DETERMINISTIC": int(variant.deterministic), "COPIES": _COPIES, "MINBLOCKS": blocks}
     if registers:
         file, block, group, shared = "eri_gradient_register.cu", _BLOCK, 1, 0
-        defines["MINBLOCKS"] = _REGISTER_BLOCKS.get(name, 2)
     else:
         file = "eri_gradient_lanes.cu"
-        block, group, defines["CHUNK"], shared = _lane_shape(bra, ket, size)
-        defines |= {"ONCE": _ONCE, "MINBLOCKS": 1 if group > 96 else 3 if small and block == _BLOCK else 2}
+        block, group, defines["CHUNK"], shared = _lane_shape(bra, ket, ncart if variant.cart else nsph)
+        defines["ONCE"] = _ONCE
     defines["BLOCK"] = block
     generated = ((HEADER, gradient_header((*bra, *ket), variant.cart, registers)),)
     headers = ("eri_gradient.cuh", "eri_quartets.cuh")
