@@ -8,6 +8,7 @@ occupied orbitals), where NAME is given as NAME=FILE:BASIS.
 
 import argparse
 import json
+import tempfile
 import time
 from pathlib import Path
 
@@ -38,6 +39,22 @@ def seconds(function, *arguments, repeat=10):
         jax.block_until_ready(out)
         times.append((time.perf_counter() - begin) / repeat)
     return float(np.median(times)), first, float(np.median(host))
+
+
+def kernels(title, function, *arguments):
+    """Prints the time of each kernel in one call of a compiled function, as JAX's profiler sees it."""
+    jax.block_until_ready(function(*arguments))
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(function(*arguments))
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(file)).planes
+    lines = [line for plane in planes if "GPU" in plane.name for line in plane.lines if line.name.startswith("Stream")]
+    times = {}
+    for event in (event for line in lines for event in line.events):
+        times.setdefault(event.name, []).append(event.duration_ns / 1e6)
+    for name, each in sorted(times.items(), key=lambda item: -sum(item[1]))[:12]:
+        print(f"{title:10} {sum(each):8.3f} ms  {name[:50]:50} {' '.join(f'{t:.2f}' for t in each[:8])}", flush=True)
 
 
 def orbitals(mol, path):
@@ -71,6 +88,8 @@ def gradient(mol, grid, density, xc, options):
     derivative = jax.jit(jax.grad(energy))
     force = derivative(mol.coords, layout, density)
     assert float(jnp.max(jnp.abs(jnp.sum(force, axis=0)))) < 1e-6, "the net force is not zero"
+    if options.kernels:
+        kernels("gradient", derivative, mol.coords, layout, density)
     return 1e3 * seconds(derivative, mol.coords, layout, density, repeat=3)[0]
 
 
@@ -127,6 +146,8 @@ def run(name, file, basis, options):
     t, first, host = seconds(step, mol, layout, density)
     row["step_ms"], row["step_first_s"], row["host_ms"] = 1e3 * t, first, 1e3 * host
     row["exc"] = float(step(mol, layout, density)[1])
+    if options.kernels:
+        kernels("step", step, mol, layout, density)
     if options.gradient:
         row["gradient_ms"] = gradient(mol, grid, density, xc, options)
     if options.more:
@@ -134,6 +155,9 @@ def run(name, file, basis, options):
         row["uks_step_ms"] = 1e3 * seconds(step, mol, layout, half)[0]
         tpss = compiled_step(functional("tpss"))
         row["mgga_step_ms"] = 1e3 * seconds(tpss, mol, layout, density)[0]
+        if options.kernels:
+            kernels("UKS step", step, mol, layout, half)
+            kernels("TPSS step", tpss, mol, layout, density)
         exact = build_layout(mol, grid.coords, grid.weights, epsilon=0.0) if mol.nao < 600 else None
         if exact is not None:
             n0, e0, v0 = step(mol, exact, density)
@@ -153,6 +177,7 @@ def main():
     parser.add_argument("--density")
     parser.add_argument("--gradient", action="store_true", help="with grid response")
     parser.add_argument("--more", action="store_true", help="unrestricted, meta-GGA and screening errors")
+    parser.add_argument("--kernels", action="store_true", help="times of the kernels of each call, by JAX's profiler")
     options = parser.parse_args()
     for system in options.systems:
         name, _, rest = system.rpartition("=")
