@@ -10,18 +10,22 @@ over a buffer of slots in global memory; "lanes" is ours.
 
 import argparse
 import re
+import tempfile
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import eri_gpu_measure as measure
 import numpy as np
 
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
-from jaxqc.ffi_kernels.rcg.emit import class_name, emit_vrr_buffered
+from jaxqc.ffi_kernels.rcg.emit import class_name, emit_hrr, emit_vrr_buffered
 from jaxqc.ffi_kernels.rcg.graph import flops, vrr_graph
 from jaxqc.ffi_kernels.rcg.options import Options
 from jaxqc.ffi_kernels.rcg.schedule import peak_live, schedule
-from jaxqc.gpu import build
+from jaxqc.gpu import Unit, build
+from jaxqc.gpu._compile import source_folder
 from jaxqc.integrals._cuda_classes import Kernel, Pair
 
 CLASSES: tuple[tuple[Pair, Pair], ...] = (((2, 1), (2, 1)), ((2, 2), (1, 1)), ((2, 2), (2, 1)), ((2, 2), (2, 2)))
@@ -79,7 +83,43 @@ def _buffered_header(cls, options: Options) -> str:
     return header[:begin] + helpers + text + "template" + shim
 
 
-def kernel(bra: Pair, ket: Pair, variant: str) -> Kernel:
+def _unfused(la: int, lb: int, lc: int, ld: int) -> str:
+    """Both horizontal recurrences on Cartesian functions, then one index after the other to spherical ones."""
+    cart, sph = [ncart(l) for l in (la, lb, lc, ld)], [nsph(l) for l in (la, lb, lc, ld)]
+    lines = [
+        f"double x0[{cart[0] * cart[1]} * kF], x1[{prod(cart)}];",
+        f"for (int f = 0; f < kF; ++f) hrr_cart_{la}{lb}<kF, kF, double, double>(h + f, x0 + f, a[3], a[4], a[5]);",
+        f"for (int n = 0; n < {cart[0] * cart[1]}; ++n)",
+        f"  hrr_cart_{lc}{ld}<1, 1, double, double>(x0 + n * kF, x1 + n * {cart[2] * cart[3]}, c[3], c[4], c[5]);",
+    ]
+    for place, index in enumerate((3, 2, 1, 0)):
+        l, inner = (la, lb, lc, ld)[index], prod(sph[index + 1 :])
+        target = "v" if index == 0 else f"x{place + 2}"
+        if index:
+            lines.append(f"double {target}[{prod(cart[:index]) * sph[index] * inner}];")
+        lines += [
+            f"for (int n = 0; n < {prod(cart[:index])}; ++n)",
+            f"  for (int m = 0; m < {inner}; ++m)",
+            f"    hrr_sph_{l}0<{inner}, {inner}, double, double>(x{place + 1} + n * {cart[index] * inner} + m, "
+            f"{target} + n * {sph[index] * inner} + m, 0.0, 0.0, 0.0);",
+        ]
+    return "\n".join("#pragma unroll\n" + x if x.lstrip().startswith("for") else x for x in lines)
+
+
+def _unfused_unit(unit: Unit, cls, folder: Path) -> Unit:
+    """The register tier with its two fused recurrences replaced."""
+    text = (source_folder() / unit.file).read_text()
+    begin, end = text.index("  double g[kAB * kF];"), text.index("#if SCHWARZ")
+    path = folder / f"unfused_{class_name(cls)}.cu"
+    path.write_text(text[:begin] + _unfused(*cls) + "\n}\n\n" + text[end:])
+    pairs, singles = [cls[:2], cls[2:]], [(l, 0) for l in cls]
+    sides = [emit_hrr(*p, spherical=False) for p in dict.fromkeys(pairs)]
+    sides += [emit_hrr(*p) for p in dict.fromkeys(singles) if p not in pairs]
+    ((name, header),) = unit.generated
+    return replace(unit, file=str(path), generated=((name, header + "\n".join(sides)),))
+
+
+def kernel(bra: Pair, ket: Pair, variant: str, folder: Path) -> Kernel:
     """The kernel of a class as a variant has it, with the blocks a multiprocessor of the table where it is ours."""
     options = VARIANTS[variant]
     if variant == "lanes":
@@ -87,7 +127,8 @@ def kernel(bra: Pair, ket: Pair, variant: str) -> Kernel:
     made = measure.in_tier(bra, ket, "registers")
     cls = (*bra, *ket)
     header = _buffered_header(cls, options) if options.tier == "buffered" else class_header(cls, False, True, options)
-    return replace(made, unit=replace(made.unit, generated=((HEADER, header),)))
+    unit = replace(made.unit, generated=((HEADER, header),))
+    return replace(made, unit=unit if options.fusion else _unfused_unit(unit, cls, folder))
 
 
 def graph_row(bra: Pair, ket: Pair, variant: str) -> dict:
@@ -128,7 +169,8 @@ def main():
         parser.error("give a system, or --compile")
     wanted = [c for c in CLASSES if not options.classes or measure.digits(*c) in options.classes]
     todo = [(bra, ket, v) for bra, ket in wanted for v in options.variants]
-    kernels = [kernel(*t) for t in todo]
+    folder = Path(tempfile.mkdtemp())
+    kernels = [kernel(*t, folder) for t in todo]
     rows = []
     for (bra, ket, variant), built in zip(todo, build([k.unit for k in kernels], 90), strict=True):
         (used,) = built.resources().values()
@@ -140,7 +182,7 @@ def main():
             run = measure.sums(system, {(bra, ket): k})
             seconds = measure.seconds(run, repeat=1)
             row["rate"] = round(measure.count(system, bra, ket)[0] / seconds / 1e6, 1)
-            reference = measure.sums(system, {(bra, ket): kernel(bra, ket, "lanes")})()
+            reference = measure.sums(system, {(bra, ket): kernel(bra, ket, "lanes", folder)})()
             row["error"] = f"{max(float(np.max(np.abs(a - b))) for a, b in zip(run(), reference, strict=True)):.0e}"
             print(row, flush=True)
     if options.json:
