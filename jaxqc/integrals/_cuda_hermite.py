@@ -28,7 +28,7 @@ _BLOCK, _GRID = 128, 1 << 16
 _NEGLECT = 1000.0
 # Single precision serves where all that is left is below so many times what is neglected: its relative error is less
 # than the inverse.
-SINGLE = 1e7
+SINGLE = 1e6
 
 
 @dataclass(frozen=True)
