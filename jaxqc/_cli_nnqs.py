@@ -41,6 +41,7 @@ def add_parser(commands) -> None:
     run.add_argument("--complex", action="store_true", help="a network with a phase instead of a sign")
     run.add_argument("--spin-flip", action="store_true", help="a network that is even under exchange of spins")
     run.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="budget of memory (default 2)")
+    run.add_argument("--devices", type=int, metavar="N", help="work over so many of JAX's devices (default: on one)")
 
     output = nnqs.add_argument_group("output")
     output.add_argument("--log", metavar="OUT", help="write the history to this file, a JSON object a line")
@@ -109,6 +110,7 @@ def _settings(options, ham):
         "optimizer": import_optax().adamw(options.rate),
         "target_size": options.size,
         "memory": int(options.memory * 2**30),
+        "mesh": _mesh(options.devices),
         "log": options.log,
         "checkpoint": options.checkpoint,
         **{
@@ -116,6 +118,17 @@ def _settings(options, ham):
             for name in ("steps", "pretrain", "refresh", "seed", "energy", "select", "resume")
         },
     }
+
+
+def _mesh(number):
+    """A mesh of the first devices; None for the default one."""
+    if number is None:
+        return None
+    import jax
+
+    if not 1 <= number <= jax.device_count():
+        raise ValueError(f"Argument --devices is {number}, but JAX has {jax.device_count()} devices here.")
+    return jax.make_mesh((number,), ("devices",), devices=jax.devices()[:number])
 
 
 class _View:

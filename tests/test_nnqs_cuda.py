@@ -41,6 +41,7 @@ def on_gpu(emulator, monkeypatch):
 
     def switch():
         monkeypatch.setattr(_cuda_coupling, "call", emulator.call)
+        monkeypatch.setattr(_cuda_coupling, "_BLOCK", 64)
         for module in (_coupling, _energy, _perturbation, _selected, _sparse):
             monkeypatch.setattr(module, "on_gpu", lambda: True)
         jax.clear_caches()
@@ -59,13 +60,13 @@ def _some(ham, number, seed=0):
 
 def _lifted(norb):
     small, larger, lift = over_several_words(norb)
-    keys, _ = lift(all_configurations(5, 2, 3).keys[::3])
+    keys, _ = lift(all_configurations(5, 2, 3).keys[::9])
     keys = keys[np.lexsort(keys.T[::-1])]
     return larger, Configurations(jnp.asarray(keys), jnp.int32(len(keys)))
 
 
 CASES = {
-    "one word": lambda: (lambda h: (h, _some(h, 20)))(random_hamiltonian(6, 3, 2)),
+    "one word": lambda: (lambda h: (h, _some(h, 12)))(random_hamiltonian(6, 3, 2)),
     "no beta": lambda: (lambda h: (h, _some(h, 4)))(random_hamiltonian(4, 2, 0)),
     "full": lambda: (lambda h: (h, _some(h, 4)))(random_hamiltonian(4, 4, 1)),
     "nothing to couple": lambda: (random_hamiltonian(3, 3, 3), Configurations(aufbau(3, 3, 3), jnp.int32(1))),
@@ -73,10 +74,11 @@ CASES = {
     "four words": lambda: _lifted(66),
     "six words": lambda: _lifted(130),
 }
+SLOW = {"no beta", "full", "six words"}
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in CASES])
 def test_coupled_configurations_are_those_of_the_cpu(case, on_gpu):
     ham, configurations = CASES[case]()
     n, tables = configurations.keys.shape[0], tables_of(ham)
@@ -112,7 +114,7 @@ def test_parts_are_disjoint_and_complete(on_gpu):
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", ["one word", "two words"])
+@pytest.mark.parametrize("case", ["one word", pytest.param("two words", marks=pytest.mark.slow)])
 def test_perturbation_theory_and_selection_are_those_of_the_cpu(case, on_gpu):
     ham, configurations = CASES[case]()
     state = lowest(ham, configurations)
