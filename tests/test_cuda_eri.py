@@ -19,6 +19,7 @@ from jaxqc.integrals._cuda_classes import Variant
 from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
 
 TOLERANCE = 1e-12  # relative to the largest element
+HIGH = 1e-11  # from g on: the horizontal recurrence loses digits, on the CPU as well
 TIERS = ("registers", "lanes")
 
 
@@ -144,7 +145,7 @@ def check_class(case, bra, ket, sets=1, **options):
     """J and K of one class."""
     density = case.densities("s" * sets)
     got = case.blocked(density, Variant(case.cart, sets=sets, **options), [(bra, ket)])
-    assert_close(got, case.reference(density, bra, ket))
+    assert_close(got, case.reference(density, bra, ket), HIGH if max(*bra, *ket) > 3 else TOLERANCE)
 
 
 def all_classes(*ls):
