@@ -3,8 +3,8 @@
 // A warp takes 32 points that are neighbours in space, a lane each, and all lanes look at the same pair of atoms: nothing is summed
 // over lanes but what ends at nuclei. Bounds over the ball around the points leave the few atoms i that can have a share. Products
 // over the nearest partners j leave fewer; how large they are says how far partners matter to each, because the tail of Becke's step
-// falls with the eighth power of the distance. Candidates come in batches, so that any number of them is handled, and what belongs to
-// pairs of atoms is staged in shared memory for 8 partners at a time.
+// falls with the eighth power of the distance. Candidates have a column of shared memory each, and go in batches where there are more
+// than columns; what belongs to pairs of atoms is staged there for 8 partners at a time.
 // Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS of 128 threads a multiprocessor.
 #define NEAR 16           // partners that bound a product,
 #define BATCH 16          // candidates that a warp holds at once
@@ -70,9 +70,13 @@ __device__ __forceinline__ double sum_of_warp(double v) {
   return v;
 }
 
-__device__ __forceinline__ float least_of_warp(float v) {
+template <class T>
+__device__ __forceinline__ T least_of_warp(T v) {
 #pragma unroll
-  for (int o = 16; o; o >>= 1) v = fminf(v, __shfl_xor_sync(0xffffffffu, v, o));
+  for (int o = 16; o; o >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, v, o);
+    v = other < v ? other : v;
+  }
   return v;
 }
 
@@ -97,13 +101,14 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   constexpr int COLUMNS = REVERSE ? 3 : 2;
   constexpr float NONE = 3e38f;
-  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR / 2 + (3 * natm + 3) / 4;
+  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + NEAR / 2 + (3 * natm + 3) / 4;
   double2* stage = reinterpret_cast<double2*>(shared + warp * ((of_warp + 1) & ~1));  // [candidate][STAGE]
   double* r = reinterpret_cast<double*>(stage + BATCH * STAGE) + lane;                // [candidate][lane] distances,
   double* product = r + BATCH * 32;                                                   // products, and then what they weigh,
   double* rate = product + (COLUMNS - 2) * BATCH * 32;     // derivatives with respect to the distances
   double* drawn = rate - lane + BATCH * 32;                // [candidate][3] sums for the nuclei
-  int* near = reinterpret_cast<int*>(drawn + 3 * BATCH);   // [NEAR] the nearest atoms
+  double* reach = drawn + 3 * BATCH;                       // [NEAR] how far the nearest atoms are at most
+  int* near = reinterpret_cast<int*>(reach + NEAR);        // [NEAR] and which they are
   float* key = reinterpret_cast<float*>(near + NEAR);      // [natm] distances; none for atoms among the nearest
   short* list = reinterpret_cast<short*>(key + natm);      // [natm] candidates
   const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
@@ -164,41 +169,34 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       }
     }
     __syncwarp();
-    double* reach = r - lane;
     if (lane < nears) reach[lane] = from_centre(near[lane]) + radius;
     __syncwarp();
-    // Candidates, the nearest first.
-    int candidates = 0;
-    for (int base = -32; base < natm; base += 32) {
-      const int i = base < 0 ? (lane < nears ? near[lane] : -1) : base + lane < natm && key[base + lane] != NONE ? base + lane : -1;
-      double bound = 0.0;
-      if (i >= 0) {
-        const double nearest = fmax(from_centre(i) - radius, 0.0);
-        bound = 1.0;
-        for (int m = 0; m < nears && bound >= BOUND; m++) {
-          if (near[m] == i) continue;
-          const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
-          const double mu = fmax((nearest - reach[m]) * pair.x, -1.0);
-          bound *= step(fmin(fmax((1.0 - mu) * (1.0 + pair.y * (1.0 + mu)), 0.0), 2.0));
-        }
+    // Of the product of atom i, over the ball.
+    const auto bound_of = [&](int i, double enough) {
+      const double nearest = fmax(from_centre(i) - radius, 0.0);
+      double bound = 1.0;
+      for (int m = 0; m < nears && bound >= enough; m++) {
+        if (near[m] == i) continue;
+        const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
+        const double mu = fmax((nearest - reach[m]) * pair.x, -1.0);
+        bound *= step(fmin(fmax((1.0 - mu) * (1.0 + pair.y * (1.0 + mu)), 0.0), 2.0));
       }
-      const bool live = i >= 0 && !(bound < BOUND);
-      const unsigned votes = __ballot_sync(0xffffffffu, live);
-      if (live) list[candidates + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
-      candidates += __popc(votes);
-    }
-    __syncwarp();
+      return bound;
+    };
+    const auto append = [&](unsigned votes, int i, int at) {
+      if ((votes >> lane) & 1) list[at + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
+    };
     // Calls visit(j, which candidates have partner j, their pairs) for partners j = partner(0 ... count - 1), negative for none. Pairs
     // with 1 / distance below `cut`, of candidate k in lane k, are left out.
     const auto sweep = [&](int b0, unsigned live, float cut, int count, const auto& partner, const auto& visit) {
       for (int base = 0; base < count; base += STAGE) {
         const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
-        double2 held[BATCH / 4];
+        double2 loaded[BATCH / 4];
         unsigned votes[BATCH / 4];
 #pragma unroll
         for (int round = 0; round < BATCH / 4; round++) {
           const int k = 4 * round + (lane >> 3);
-          if ((live >> k) & 1 && j >= 0) held[round] = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
+          if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
         }
         __syncwarp();  // pairs of the last round have been read
 #pragma unroll
@@ -207,9 +205,9 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           const float limit = __shfl_sync(0xffffffffu, cut, k);
           bool met = (live >> k) & 1 && j >= 0;
           if (met) {
-            const float inverse = static_cast<float>(held[round].x);
-            met = !(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(held[round].y), 0.0f)) < limit);
-            stage[STAGE * k + (lane & 7)] = held[round];
+            const float inverse = static_cast<float>(loaded[round].x);
+            met = !(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(loaded[round].y), 0.0f)) < limit);
+            stage[STAGE * k + (lane & 7)] = loaded[round];
           }
           votes[round] = __ballot_sync(0xffffffffu, met);
         }
@@ -227,13 +225,8 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     };
     const auto nearest = [&](int index) { return near[index]; };
     const auto distant = [&](int index) { return key[index] != NONE ? index : -1; };
-    double reference = 0.0;
-    // Products of a batch; returns which of its candidates count.
-    const auto multiply = [&](int b0, int count) {
-      for (int k = 0; k < count; k++) {
-        r[32 * k] = distance(list[b0 + k]);
-        product[32 * k] = 1.0;
-      }
+    // Products over partners of the candidates in `live`.
+    const auto multiply = [&](int b0, unsigned live, float cut, int count, const auto& partner) {
       const auto visit = [&](int j, unsigned mask, const double2* pair) {
         const double rj = distance(j);
         while (mask) {
@@ -249,15 +242,82 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           if (k1 != k0) product[32 * k1] *= s1;
         }
       };
-      sweep(b0, (1u << count) - 1, 0.0f, nears, nearest, visit);
-      if (b0 == 0) {
+      sweep(b0, live, cut, count, partner, visit);
+    };
+    const auto start = [&](int b0, int from, int to) {
+      for (int k = from; k < to; k++) {
+        r[32 * k] = distance(list[b0 + k]);
+        product[32 * k] = 1.0;
+      }
+      multiply(b0, (1u << to) - (1u << from), 0.0f, nears, nearest);
+    };
+    const auto matters = [&](int i, int k, double reference) {
+      const double limit = (i == own ? 0.01 * NEGLIGIBLE : UNSEEN) * reference;
+      return __any_sync(0xffffffffu, !(product[32 * k] < limit));
+    };
+    double reference = 0.0;  // the largest product over the nearest partners among the nearest atoms
+    int held = 0;
+    // Adds `count` atoms, at most a batch, listed from `next` on, to those held in columns, where they matter.
+    const auto hold = [&](int next, int count) {
+      const int listed = lane < count ? list[next + lane] : -1;
+      __syncwarp();
+      append((1u << count) - 1, listed, held);
+      __syncwarp();
+      start(0, held, held + count);
+      if (held == 0) {
         for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
       }
+      unsigned kept = 0;
+      for (int k = held; k < held + count; k++) {
+        if (!matters(list[k], k, reference)) continue;
+        const int to = held + __popc(kept);
+        r[32 * to] = r[32 * k];
+        product[32 * to] = product[32 * k];
+        kept |= 1u << (k - held);
+      }
+      __syncwarp();
+      append(kept, listed, held);
+      held += __popc(kept);
+      __syncwarp();
+    };
+    const int mine = lane < nears ? near[lane] : -1;
+    const unsigned close = __ballot_sync(0xffffffffu, mine >= 0 && !(bound_of(max(mine, 0), BOUND) < BOUND));
+    append(close, mine, 0);
+    __syncwarp();
+    hold(0, __popc(close));
+    int candidates = held;
+    const double enough = 0.01 * NEGLIGIBLE * least_of_warp(reference);
+    for (int base = 0; base < natm; base += 32) {
+      const bool other = base + lane < natm && key[base + lane] != NONE;
+      const unsigned votes = __ballot_sync(0xffffffffu, other && !(bound_of(base + lane, enough) < enough));
+      append(votes, base + lane, candidates);
+      candidates += __popc(votes);
+    }
+    __syncwarp();
+    int next = held;
+    while (next < candidates && held < BATCH) {
+      const int count = min(BATCH - held, candidates - next);
+      hold(next, count);
+      next += count;
+    }
+    // Those for whom there is no column left: then all are done in batches.
+    int length = held;
+    for (; next < candidates; next += 32) {
+      const int listed = next + lane < candidates ? list[next + lane] : -1;
+      const unsigned votes = __ballot_sync(0xffffffffu, listed >= 0);
+      __syncwarp();
+      append(votes, listed, length);
+      length += __popc(votes);
+      __syncwarp();
+    }
+    candidates = length;
+    // Products of a batch; returns which of its candidates count.
+    const auto finish = [&](int b0, int count) {
+      if (candidates > BATCH) start(b0, 0, count);
       unsigned live = 0;
       float cut = 0.0f;
       for (int k = 0; k < count; k++) {
-        const double limit = (list[b0 + k] == own ? 0.01 * NEGLIGIBLE : UNSEEN) * reference;
-        if (__any_sync(0xffffffffu, !(product[32 * k] < limit))) {
+        if (matters(list[b0 + k], k, reference)) {
           live |= 1u << k;
           // A partner at R leaves out at most 8.6 u^8, u = 2 r (1 + 2 a) / R; with Stratmann's step nothing where u < 0.36.
           const float part = fmaxf(static_cast<float>(product[32 * k] / reference), list[b0 + k] == own ? SMALL_OWN : 0.0f);
@@ -268,14 +328,14 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           product[32 * k] = 0.0;
         }
       }
-      sweep(b0, live, cut, natm, distant, visit);
+      multiply(b0, live, cut, natm, distant);
       return live;
     };
     unsigned live = 0;
     double total = 0.0, owned = 0.0;
     for (int b0 = 0; b0 < candidates; b0 += BATCH) {
       const int count = min(BATCH, candidates - b0);
-      live = multiply(b0, count);
+      live = finish(b0, count);
       for (int k = 0; k < count; k++) {
         const double value = product[32 * k];
         total += value;
@@ -289,16 +349,16 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
 #else
     // d f = f (d log P_own - sum_i f_i d log P_i)
     const double scale = fabs(seed * share), largest = -static_cast<double>(least_of_warp(-static_cast<float>(scale)));
-    double mine[3] = {};
+    double at_point[3] = {};
     const auto sum_up = [&](double h, double x, double y, double z) {
       const double along[4] = {h * x, h * y, h * z, 0.0};
 #pragma unroll
-      for (int k = 0; k < 3; k++) mine[k] += along[k];
+      for (int k = 0; k < 3; k++) at_point[k] += along[k];
       return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
     };
     for (int b0 = 0; b0 < candidates; b0 += BATCH) {
       const int count = min(BATCH, candidates - b0);
-      if (candidates > BATCH) live = multiply(b0, count);
+      if (candidates > BATCH) live = finish(b0, count);
       float cut = 0.0f;
       for (int k = 0; k < count; k++) {
         if (!((live >> k) & 1)) continue;
@@ -351,10 +411,10 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
             }
           }
           const double sum = sums_of_warp(along, lane);
-          const int held = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
-          if (held >= 0 && (lane & 7) < 3) {
-            const double v = sum * (__ldg(coords + 3 * list[b0 + held] + component) - place);
-            drawn[3 * held + component] -= v;
+          const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
+          if (whose >= 0 && (lane & 7) < 3) {
+            const double v = sum * (__ldg(coords + 3 * list[b0 + whose] + component) - place);
+            drawn[3 * whose + component] -= v;
             drawn_j += v;
           }
         }
@@ -375,7 +435,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     }
 #pragma unroll
     for (int k = 0; k < 3; k++) {
-      if (used) moved[3 * point + k] = mine[k];
+      if (used) moved[3 * point + k] = at_point[k];
     }
 #endif
   }
