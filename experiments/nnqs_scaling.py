@@ -69,7 +69,7 @@ def measure(ham, configurations, mesh, repeats):
     one = OneDevice(ham, settings, module.apply, sector, _objective_of(distillation), optimizer, STEPS)
     work = ManyDevices(one, mesh)
     expand, union = fastest(lambda: candidates(ham, configurations, settings.epsilon, settings.memory, mesh), repeats)
-    infer, _ = fastest(lambda: work.evaluate(jax.tree.map(np.asarray, parameters), union.keys), repeats)
+    infer, _ = fastest(lambda: work.evaluate(parameters, union.keys), repeats)
     task = work.task(configurations, jnp.zeros(int(configurations.count)))
     train, _ = fastest(lambda: work.train(state, task, 0.0, STEPS), repeats)
     return {
