@@ -14,7 +14,7 @@
 #define BOUND 1e-26       // of a product that no point of the ball can see
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
 #define SMALL_FACTOR (REVERSE ? 3e-13f : 1e-15f)
-#define SMALL_OWN 1e-3f  // the least that a point's own atom counts, so that small shares keep their precision
+#define SMALL_OWN 0.03f  // the least that a point's own atom counts, so that small shares keep their precision
 #define SMALL_SLOPE 1e-11f
 #define SMALL_WEIGHT 1e-13  // of a candidate among the derivatives
 
@@ -101,7 +101,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   constexpr int COLUMNS = REVERSE ? 3 : 2;
   constexpr float NONE = 3e38f;
-  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + NEAR / 2 + (3 * natm + 3) / 4;
+  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + NEAR / 2 + (5 * natm + 3) / 4;
   double2* stage = reinterpret_cast<double2*>(shared + warp * ((of_warp + 1) & ~1));  // [candidate][STAGE]
   double* r = reinterpret_cast<double*>(stage + BATCH * STAGE) + lane;                // [candidate][lane] distances,
   double* product = r + BATCH * 32;                                                   // products, and then what they weigh,
@@ -110,7 +110,8 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
   double* reach = drawn + 3 * BATCH;                       // [NEAR] how far the nearest atoms are at most
   int* near = reinterpret_cast<int*>(reach + NEAR);        // [NEAR] and which they are
   float* key = reinterpret_cast<float*>(near + NEAR);      // [natm] distances; none for atoms among the nearest
-  short* list = reinterpret_cast<short*>(key + natm);      // [natm] candidates
+  float* off = key + natm;                                 // [natm] distances of all
+  short* list = reinterpret_cast<short*>(off + natm);      // [natm] candidates
   const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
   for (long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32; first < n; first += stride) {
     const bool used = first + lane < n;
@@ -145,7 +146,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     int which = 0;
     for (int j = lane; j < natm; j += 32) {
       const float d = static_cast<float>(from_centre(j));
-      key[j] = d;
+      key[j] = off[j] = d;
       if (d < best) {
         best = d;
         which = j;
@@ -187,7 +188,8 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       if ((votes >> lane) & 1) list[at + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
     };
     // Calls visit(j, which candidates have partner j, their pairs) for partners j = partner(0 ... count - 1), negative for none. Pairs
-    // with 1 / distance below `cut`, of candidate k in lane k, are left out.
+    // with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
+    const float margin = 2.0f * static_cast<float>(radius) + 1e-3f;
     const auto sweep = [&](int b0, unsigned live, float cut, int count, const auto& partner, const auto& visit) {
       for (int base = 0; base < count; base += STAGE) {
         const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
@@ -205,8 +207,9 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           const float limit = __shfl_sync(0xffffffffu, cut, k);
           bool met = (live >> k) & 1 && j >= 0;
           if (met) {
-            const float inverse = static_cast<float>(loaded[round].x);
-            met = !(inverse > 0.0f && inverse * (1.0f + 2.0f * fmaxf(static_cast<float>(loaded[round].y), 0.0f)) < limit);
+            const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
+            const float u = (1.0f + (off[list[b0 + k]] - off[j] + margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
+            met = !(inverse > 0.0f && inverse < 1.0f && u < limit);
             stage[STAGE * k + (lane & 7)] = loaded[round];
           }
           votes[round] = __ballot_sync(0xffffffffu, met);
@@ -319,10 +322,10 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       for (int k = 0; k < count; k++) {
         if (matters(list[b0 + k], k, reference)) {
           live |= 1u << k;
-          // A partner at R leaves out at most 8.6 u^8, u = 2 r (1 + 2 a) / R; with Stratmann's step nothing where u < 0.36.
+          // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
           const float part = fmaxf(static_cast<float>(product[32 * k] / reference), list[b0 + k] == own ? SMALL_OWN : 0.0f);
           const float u = SCHEME ? 0.36f : sqrtf(sqrtf(sqrtf(SMALL_FACTOR / (8.6f * part + 1e-30f))));
-          const float limit_of_k = least_of_warp(u / (2.001f * static_cast<float>(r[32 * k])));
+          const float limit_of_k = least_of_warp(u);
           if (lane == k) cut = limit_of_k;
         } else {
           product[32 * k] = 0.0;
@@ -371,7 +374,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         }
         // The derivative of that tail is at most 137 u^7 / R.
         const float u = SCHEME ? 0.36f : exp2f(log2f(SMALL_SLOPE * static_cast<float>(largest / (137.0 * fabs(weight) + 1e-290))) / 7.0f);
-        const float limit_of_k = least_of_warp(fminf(u / (2.001f * static_cast<float>(r[32 * k])), 1.0f));
+        const float limit_of_k = least_of_warp(u);
         if (lane == k) cut = limit_of_k;
         product[32 * k] = weight;
         rate[32 * k] = 0.0;

@@ -17,7 +17,7 @@ _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does 
 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
-    of_warp = ((3 if reverse else 2) * 32 + 2 * _STAGE + 3) * _BATCH + 3 * _NEAR // 2 + (3 * natm + 3) // 4
+    of_warp = ((3 if reverse else 2) * 32 + 2 * _STAGE + 3) * _BATCH + 3 * _NEAR // 2 + (5 * natm + 3) // 4
     return 8 * warps * (of_warp + of_warp % 2)
 
 
