@@ -6,7 +6,7 @@
 constexpr int kRoots = kTotal / 2 + 1;
 constexpr int kLE = LA + LB, kLF = LC + LD;
 constexpr int kGroup = kF <= 32 ? 32 : (kF + 31) / 32 * 32;  // lanes of a group
-constexpr int kTogether = kF <= 32 ? 32 / kF : 1;            // quartets of a group at a time
+constexpr int kTogether = TOGETHER;                          // quartets of a group at a time
 constexpr int kGroups = BLOCK / kGroup;
 static_assert(kF <= 32 || kGroups == 1, "groups of several warps have a block of their own");
 

@@ -20,9 +20,10 @@ _REGISTER_SIZE = 139
 _KET_OUTER_SIZE = 18
 _BLOCK = 128
 
-# Bytes of shared memory a group of lanes may take for the exchange of (ab|f0); larger ones are sliced by a. And bytes
-# of a block, which has fewer groups where that is too much.
+# Bytes of shared memory a group of lanes may take for the exchange of (ab|f0), which is sliced by a where that is more;
+# for sums of J, or it takes fewer quartets at a time; and a block, which then has fewer groups.
 _EXCHANGE_BYTES = 50_000
+_SUM_BYTES = 20_000
 _BLOCK_BYTES = 110_000
 
 
@@ -39,7 +40,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled class: `registers` names the tier; `shared` is in bytes; `group` lanes work together."""
+    """A compiled class: `registers` names the tier; `shared` is in bytes; `group` lanes do `together` quartets."""
 
     unit: Unit
     bra: Pair
@@ -48,6 +49,7 @@ class Kernel:
     block: int
     shared: int
     group: int
+    together: int = 1
 
 
 def order(pair: Pair) -> tuple[int, int, int]:
@@ -78,11 +80,12 @@ def shape(bra: Pair, ket: Pair) -> tuple[bool, int]:
     return tier == "registers", blocks
 
 
-def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, int]:
-    """Block, lanes of a group, slice of functions a, and doubles of shared memory of each group."""
+def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, int, int]:
+    """Block, lanes of a group, quartets at a time, slice of functions a, doubles of shared memory of each group."""
     nf, nb = ncomp(*ket), size(bra[1])
     group = max(32, -(-nf // 32) * 32)
-    together = max(1, 32 // nf)
+    sums = size(bra[0]) * nb * sets  # of J, or bounds
+    together = max(1, min(32 // nf, _SUM_BYTES // (8 * sums)))
     parts = 2 * (size(ket[0]) + size(ket[1]))
     row = max(nf, sets * parts) | 1
     slice_a = max(1, min(size(bra[0]), _EXCHANGE_BYTES // (8 * row * nb * together)))
@@ -91,9 +94,9 @@ def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, i
     stride = (sum(ket) + 1) * table_row
     stride += 2 if stride // 2 % 2 == 0 else 0
     area = (max(3 * roots * stride, slice_a * nb * row) + 1) // 2 * 2 + 2
-    doubles = together * (area + 2 * roots + size(bra[0]) * nb * sets)  # the last: sums of J, or bounds
+    doubles = together * (area + 2 * roots + sums)
     groups = max(1, min(_BLOCK // group, _BLOCK_BYTES // (8 * doubles)))
-    return group * groups if group == 32 else group, group, slice_a, doubles
+    return group * groups if group == 32 else group, group, together, slice_a, doubles
 
 
 @functools.cache
@@ -112,21 +115,21 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
         "SCHWARZ": int(bound),
     }
     if registers:
-        block, group, file = _BLOCK, 1, "eri_register.cu"
+        block, group, together, file = _BLOCK, 1, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
         shared = 0 if bound else 8 * block * (max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1)
         defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
     else:
-        block, group, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
+        block, group, together, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
         file, shared = "eri_lanes.cu", 8 * (block // group) * doubles
-        defines["CHUNK"] = slice_a
+        defines |= {"CHUNK": slice_a, "TOGETHER": together}
         defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
     header = class_header((*bra, *ket), variant.cart, registers)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
     unit = Unit(file, (entry,), tuple(defines.items()), ("eri_quartets.cuh",), ((HEADER, header),))
-    return Kernel(unit, bra, ket, registers, block, shared, group)
+    return Kernel(unit, bra, ket, registers, block, shared, group, together)
 
 
 @functools.cache

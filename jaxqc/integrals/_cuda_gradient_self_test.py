@@ -14,7 +14,7 @@ from jaxqc.integrals._jk import jk, nao_of
 from jaxqc.integrals._shells import ShellList
 
 _THRESHOLD = 1e-13
-_TOLERANCE = 1e-11  # of the largest derivative
+_TOLERANCE = 1e-10  # of the largest derivative
 
 
 def _difference(ls: tuple[int, ...], variant: Variant) -> float:

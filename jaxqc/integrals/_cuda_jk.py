@@ -62,7 +62,7 @@ def schwarz(plan: PairPlan, pairs: Pairs) -> jax.Array:
     steps = []
     for (la, lb), (_, first, count) in _places(plan).items():
         k = classes.kernel((la, lb), (la, lb), Variant(plan.cart), bound=True)
-        quartets = k.block if k.registers else k.block // k.group * max(1, 32 // ncomp(la, lb))
+        quartets = k.block // k.group * k.together
         arguments = (
             *(operand(i) for i in range(4)),
             int64(pairs.prims.shape[1]),

@@ -1,4 +1,5 @@
-r"""Shells of the two-electron kernels: heavily general contractions are taken apart into their primitives.
+r"""Shells of the two-electron kernels: heavily general contractions are taken apart into their primitives; others are
+combined so that they have fewer.
 
 The kernels treat each contracted function as a shell of its own, so $k$ functions over the same $n$ primitives cost
 $(k n)^4$ primitive quartets. Where that repeats each primitive many times (ANO bases), J and K are built over the
@@ -7,12 +8,14 @@ primitives $\phi_p$ instead: with $\chi_i = \sum_p C_{pi} \phi_p$,
 $J = C^T J_\phi[C D C^T] C$, and likewise K.
 """
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc.integrals._elimination import eliminated
 from jaxqc.integrals._shells import ShellList, cartesian_size, primitive_norms
 from jaxqc.molecule import Molecule, Shell
 
@@ -81,7 +84,9 @@ def two_electron_shells(mol: Molecule) -> tuple[ShellList, jax.Array | None]:
     contracted = ShellList.from_molecule(mol)
     plan = _plan(mol.shells, mol.cart)
     if plan is None:
-        return contracted, None
+        both = contracted.exponents, contracted.coefficients
+        coefficients, matrix = eliminated(mol.shells, mol.cart, *both, mol.nao)
+        return dataclasses.replace(contracted, coefficients=coefficients), matrix
     layout, rows, columns, sources, places, size = plan
     first = contracted.prim_offsets
     shell_of = np.array([k for k, _ in layout])

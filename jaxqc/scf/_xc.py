@@ -50,8 +50,11 @@ class GridEnergy:
 
 @partial(jax.jit, static_argnames=("functional",))
 def _energy(density, mol, layout, parameters, *, functional):
-    evaluate = sharded_xc_energy if isinstance(layout, ShardedLayout) else xc_energy
-    electrons, exc = evaluate(mol, layout, functional.apply(parameters), density)
+    applied = functional.apply(parameters)
+    if isinstance(layout, ShardedLayout):
+        electrons, exc = sharded_xc_energy(mol, layout, applied, density)
+    else:
+        electrons, exc = xc_energy(mol, layout, applied, density)
     return exc, electrons
 
 
