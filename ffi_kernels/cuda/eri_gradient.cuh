@@ -6,7 +6,6 @@
 #pragma once
 #include "eri_quartets.cuh"
 
-constexpr double kSqrtPi2 = 0.88622692545275801365;
 
 // Largest elements of a block of shells of the densities, and of their weights.
 struct __align__(8) Limit {

@@ -1,38 +1,7 @@
 // Gradient, structure A: one thread a quartet, one bra pair a block. The generated recurrence with its derivative targets runs inside the
 // loops over primitives, contracted with the density block in registers.
+#include "eri_boys.cuh"
 #include "eri_gradient.cuh"
-
-// Boys functions F_0 .. F_L of t times a prefactor.
-template <int L>
-__device__ __forceinline__ void boys(double t, double prefactor, const double* rows, const double* grid, double* f) {
-  if (t < 48.0) {
-    const int i = static_cast<int>(t * 8.0 + 0.5);
-    const double d = i * 0.125 - t;
-    const double2* c = reinterpret_cast<const double2*>(rows + i * 8);
-    double v = fma(c[3].y, d, c[3].x);
-#pragma unroll
-    for (int k = 2; k >= 0; --k) {
-      const double2 pair = c[k];
-      v = fma(fma(v, d, pair.y), d, pair.x);
-    }
-    f[L] = v * prefactor;
-    double e = fma(d, 1 / 5040.0, 1 / 720.0);
-    e = fma(e, d, 1 / 120.0);
-    e = fma(e, d, 1 / 24.0);
-    e = fma(e, d, 1 / 6.0);
-    e = fma(e, d, 0.5);
-    e = fma(e, d, 1.0);
-    e = fma(e, d, 1.0);
-    e *= grid[i] * prefactor;
-#pragma unroll
-    for (int m = L - 1; m >= 0; --m) f[m] = fma(2.0 * t, f[m + 1], e) * (1.0 / (2 * m + 1));
-  } else {
-    const double r = rsqrt(t), it = r * r;
-    f[0] = prefactor * kSqrtPi2 * r;
-#pragma unroll
-    for (int m = 0; m < L; ++m) f[m + 1] = f[m] * it * (m + 0.5);
-  }
-}
 
 // Derivatives of one contracted quartet with the density block gamma[ab * kCD + cd].
 __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const double* rows, const double* grid,
@@ -52,18 +21,7 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
       const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
       const Primitives s(p, px, py, pz, pairs.weight()[ip], q);
       double f[kTotal + 2];
-      if (omega == 0.0) {
-        boys<kTotal + 1>(s.t, s.prefactor, rows, grid, f);
-      } else {
-        const double square = omega * omega, shrink = square / (square + p * s.rho_p);
-        double scale = sqrt(shrink);
-        boys<kTotal + 1>(s.t * shrink, s.prefactor, rows, grid, f);
-#pragma unroll
-        for (int m = 0; m <= kTotal + 1; ++m) {
-          f[m] *= scale;
-          scale *= shrink;
-        }
-      }
+      boys<kTotal + 1>(s, p, rows, grid, omega, f);
       double out[10] = {};
       vrr_gradient<double, double>(g, h, out, f, px - a[0], py - a[1], pz - a[2], q.x - c[0], q.y - c[1], q.z - c[2],
                                    -s.rho_p * s.x, -s.rho_p * s.y, -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z,

@@ -1,19 +1,7 @@
 // Structure B: a group of lanes a quartet, one bra pair a block. Rys tables of each axis in shared memory; lane f accumulates (e0|f0) for all e
 // and carries the bra to (ab|f0) in registers; after one exchange through shared memory, lane ab carries the ket to (ab|cd) and digests it.
-// J of the ket is collected as (f0| and transformed once at the end. Rys quadrature: doi:10.1063/1.432807.
-#include "eri_quartets.cuh"
-
-constexpr int kRoots = kTotal / 2 + 1;
-constexpr int kLE = LA + LB, kLF = LC + LD;
-constexpr int kGroup = kF <= 32 ? 32 : (kF + 31) / 32 * 32;  // lanes of a group
-constexpr int kTogether = TOGETHER;                          // quartets of a group at a time
-constexpr int kGroups = BLOCK / kGroup;
-static_assert(kF <= 32 || kGroups == 1, "groups of several warps have a block of their own");
-
-// Tables g[(axis * kRoots + root) * kRootStride + f * kRow + e]; twice an odd number of doubles a root avoids bank conflicts.
-constexpr int kRow = kLE + 1 + (kLE + 1) % 2;
-constexpr int kRootStride = (kLF + 1) * kRow + ((kLF + 1) * kRow / 2 % 2 == 0 ? 2 : 0);
-constexpr int kTables = 3 * kRoots * kRootStride;
+// J of the ket is collected as (f0| and transformed once at the end.
+#include "eri_lanes.cuh"
 
 // Rows of the exchange: one for each ab of a slice of CHUNK functions a; what a lane has read it overwrites by its parts of K.
 constexpr int kParts = 2 * (kFunctionsC + kFunctionsD);
@@ -23,69 +11,6 @@ constexpr int kSlices = (kFunctionsA + CHUNK - 1) / CHUNK;
 constexpr int kExchange = kSliceAB * kRowAB;
 constexpr int kArea = ((kTables > kExchange ? kTables : kExchange) + 1) / 2 * 2 + 2;
 constexpr int kQuartetDoubles = kArea + 2 * kRoots;
-
-__device__ const unsigned char component_x[kF] = {COMPONENTS_X}, component_y[kF] = {COMPONENTS_Y}, component_z[kF] = {COMPONENTS_Z};
-
-__device__ __forceinline__ void group_sync() {
-  if (kF <= 32) {
-    __syncwarp();
-  } else {
-    __syncthreads();
-  }
-}
-
-// Root `r` (below kRoots) or weight (from there on) of the quadrature for t.
-__device__ __forceinline__ double quadrature(double t, int r, const double* table, double asymptotic) {
-  if (t < asymptotic) {
-    const int interval = static_cast<int>(t * 0.4);
-    const double x = t * 0.8 - (2 * interval + 1);
-    const double2* c = reinterpret_cast<const double2*>(table + (int64{interval} * 2 * kRoots + r) * 14);
-    const double2 c6 = c[6];
-    double v = fma(c6.y, x, c6.x);
-#pragma unroll
-    for (int k = 5; k >= 0; --k) {
-      const double2 pair = c[k];
-      v = fma(fma(v, x, pair.y), x, pair.x);
-    }
-    return v;
-  }
-  const double hermite = table[static_cast<int64>(asymptotic * 0.4 + 0.5) * 2 * kRoots * 14 + r];
-  return r < kRoots ? hermite / t : hermite * rsqrt(t);
-}
-
-// Table of one axis and root: g(e, f) from the two-dimensional recurrence.
-__device__ __forceinline__ void table_2d(double* g, double c00, double d00, double b00, double b10, double b01, double start) {
-  double before[kLE + 1], now[kLE + 1], next[kLE + 1];
-  now[0] = start;
-#pragma unroll
-  for (int e = 0; e < kLE; ++e) now[e + 1] = c00 * now[e] + (e > 0 ? e * b10 * now[e > 0 ? e - 1 : 0] : 0.0);
-#pragma unroll
-  for (int e = 0; e <= kLE; ++e) g[e] = now[e];
-#pragma unroll
-  for (int f = 0; f < kLF; ++f) {
-#pragma unroll
-    for (int e = 0; e <= kLE; ++e) {
-      double v = d00 * now[e];
-      if (f > 0) v += f * b01 * before[e];
-      if (e > 0) v += e * b00 * now[e > 0 ? e - 1 : 0];
-      next[e] = v;
-    }
-#pragma unroll
-    for (int e = 0; e <= kLE; ++e) {
-      before[e] = now[e];
-      now[e] = next[e];
-      g[(f + 1) * kRow + e] = next[e];
-    }
-  }
-}
-
-struct Group {
-  double* areas;    // of the first quartet of the group
-  double* area;     // of this lane's quartet
-  double* roots;
-  int lane, sub, f;  // sub: which quartet; f: which ket component
-  bool active;
-};
 
 // h[e] += (e0|f0) of the group's quartets.
 __device__ __forceinline__ void accumulate_primitives(const Group& group, const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const double* table,
@@ -124,29 +49,13 @@ __device__ __forceinline__ void accumulate_primitives(const Group& group, const 
 #pragma unroll 1
     for (int r = 0; r < kRoots; ++r, gx += kRootStride, gy += kRootStride, gz += kRootStride) {
       double x[kRow], y[kRow], z[kRow];
-#pragma unroll
-      for (int e = 0; e < kRow; e += 2) {
-        *reinterpret_cast<double2*>(x + e) = *reinterpret_cast<const double2*>(gx + e);
-        *reinterpret_cast<double2*>(y + e) = *reinterpret_cast<const double2*>(gy + e);
-        *reinterpret_cast<double2*>(z + e) = *reinterpret_cast<const double2*>(gz + e);
-      }
+load_row(x, gx);
+      load_row(y, gy);
+      load_row(z, gz);
       products(x, y, z, h);
     }
   }
   group_sync();
-}
-
-__device__ __forceinline__ Group make_group(double* shared) {
-  const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup, sub = lane / kF;
-  Group g;
-  g.lane = lane;
-  g.active = sub < kTogether;
-  g.sub = g.active ? sub : kTogether - 1;
-  g.f = lane % kF;
-  g.areas = shared + group * kTogether * kArea;
-  g.area = g.areas + g.sub * kArea;
-  g.roots = shared + kGroups * kTogether * kArea + (group * kTogether + g.sub) * 2 * kRoots;
-  return g;
 }
 
 #if SCHWARZ
@@ -154,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     eri_bound(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const double* table,
               double asymptotic, double omega, int first, int count, float* bound) {
   extern __shared__ double shared[];
-  const Group group = make_group(shared);
+  const Group group = make_group<kArea>(shared);
   const Pairs pairs = {shells, info, centers, prims, capacity, nullptr};
   const int begin = (blockIdx.x * kGroups + threadIdx.x / kGroup) * kTogether;
   if (begin >= count) return;  // whole groups
@@ -237,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   __shared__ int slots[BLOCK / 32][64];
   const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
   if (bra_at >= bra_groups[ngroup]) return;
-  const Group group = make_group(shared);
+  const Group group = make_group<kArea>(shared);
   const int which = threadIdx.x / kGroup;
   const Pairs pairs = {shells, info, centers, prims, capacity, bound};
   const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold)};

@@ -123,12 +123,13 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
     else:
         block, group, together, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
         file, shared = "eri_lanes.cu", 8 * (block // group) * doubles
-        defines |= {"CHUNK": slice_a, "TOGETHER": together}
+        defines |= {"CHUNK": slice_a, "TOGETHER": together, "DERIVATIVE": 0}
         defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
     header = class_header((*bra, *ket), variant.cart, registers)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
-    unit = Unit(file, (entry,), tuple(defines.items()), ("eri_quartets.cuh",), ((HEADER, header),))
+    headers = ("eri_boys.cuh" if registers else "eri_lanes.cuh", "eri_quartets.cuh")
+    unit = Unit(file, (entry,), tuple(defines.items()), headers, ((HEADER, header),))
     return Kernel(unit, bra, ket, registers, block, shared, group, together)
 
 

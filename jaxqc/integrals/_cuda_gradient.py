@@ -74,10 +74,10 @@ def kernel(bra: Pair, ket: Pair, variant: Variant) -> Kernel:
     else:
         file = "eri_gradient_lanes.cu"
         block, group, defines["CHUNK"], shared = _lane_shape(bra, ket, ncart if variant.cart else nsph)
-        defines["ONCE"] = _ONCE
+        defines |= {"ONCE": _ONCE, "TOGETHER": max(1, 32 // ncomp(*ket)), "DERIVATIVE": 1}
     defines["BLOCK"] = block
     generated = ((HEADER, gradient_header((*bra, *ket), variant.cart, registers)),)
-    headers = ("eri_gradient.cuh", "eri_quartets.cuh")
+    headers = ("eri_boys.cuh" if registers else "eri_lanes.cuh", "eri_gradient.cuh", "eri_quartets.cuh")
     unit = Unit(file, (file.removesuffix(".cu"),), tuple(defines.items()), headers, generated)
     return Kernel(unit, bra, ket, registers, block, shared, group)
 

@@ -1,0 +1,55 @@
+// Boys functions with the operators 1 / r and erf(omega r) / r.
+#pragma once
+#include "eri_quartets.cuh"
+
+// F_0 .. F_L of t times a prefactor.
+template <int L>
+__device__ __forceinline__ void boys(double t, double prefactor, const double* rows, const double* grid, double* f) {
+  if (t < 48.0) {
+    const int i = static_cast<int>(t * 8.0 + 0.5);
+    const double d = i * 0.125 - t;
+    const double2* c = reinterpret_cast<const double2*>(rows + i * 8);
+    const double2 c3 = c[3];
+    double v = fma(c3.y, d, c3.x);
+#pragma unroll
+    for (int k = 2; k >= 0; --k) {
+      const double2 pair = c[k];
+      v = fma(fma(v, d, pair.y), d, pair.x);
+    }
+    f[L] = v * prefactor;
+    if (L > 0) {
+      double e = fma(d, 1 / 5040.0, 1 / 720.0);
+      e = fma(e, d, 1 / 120.0);
+      e = fma(e, d, 1 / 24.0);
+      e = fma(e, d, 1 / 6.0);
+      e = fma(e, d, 0.5);
+      e = fma(e, d, 1.0);
+      e = fma(e, d, 1.0);
+      e *= grid[i] * prefactor;
+#pragma unroll
+      for (int m = L - 1; m >= 0; --m) f[m] = fma(2.0 * t, f[m + 1], e) * (1.0 / (2 * m + 1));
+    }
+  } else {
+    const double r = rsqrt(t), it = r * r;
+    f[0] = prefactor * 0.88622692545275801365 * r;
+#pragma unroll
+    for (int m = 0; m < L; ++m) f[m + 1] = f[m] * it * (m + 0.5);
+  }
+}
+
+// The same of a primitive quartet, attenuated where omega > 0.
+template <int L>
+__device__ __forceinline__ void boys(const Primitives& s, double p, const double* rows, const double* grid, double omega, double* f) {
+  if (omega == 0.0) {
+    boys<L>(s.t, s.prefactor, rows, grid, f);
+    return;
+  }
+  const double square = omega * omega, shrink = square / (square + p * s.rho_p);
+  double scale = sqrt(shrink);
+  boys<L>(s.t * shrink, s.prefactor, rows, grid, f);
+#pragma unroll
+  for (int m = 0; m <= L; ++m) {
+    f[m] *= scale;
+    scale *= shrink;
+  }
+}
