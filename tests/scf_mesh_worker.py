@@ -22,7 +22,8 @@ def matrices(mesh):
 
     def norm(coords, density, devices):
         moved = mol.with_coords(coords)
-        return sum(jax.numpy.sum(x * x) for x in jaxqc.integrals.jk(moved, density, omega=0.3, mesh=devices))
+        built = jaxqc.integrals.jk(moved, density, omega=0.3, mesh=devices)
+        return sum((jax.numpy.sum(x * x) for x in jax.tree.leaves(built)), jax.numpy.zeros(()))
 
     one = jaxqc.integrals.jk(mol, density), jax.grad(norm, (0, 1))(mol.coords, density, None)
     many = jaxqc.integrals.jk(mol, density, mesh=mesh), jax.grad(norm, (0, 1))(mol.coords, density, mesh)

@@ -30,6 +30,8 @@ def test_there_is_no_other_kind_of_block():
     assert len(blocks("python")) >= 4 and len(commands()) >= 5
 
 
+# With the default options of XLA, as users have them.
+@pytest.mark.alone
 def test_python_blocks_run_one_after_another(monkeypatch):
     monkeypatch.chdir(ROOT)
     scope = {}
@@ -42,6 +44,7 @@ def test_python_blocks_run_one_after_another(monkeypatch):
     core = scope["T"] + scope["V"] + scope["J"] - 0.5 * scope["K"]
     assert float(abs(core - scope["res"].fock).max()) < 1e-9
     assert float(abs(scope["exc"] - scope["ks"].energy_xc)) < 1e-8 and abs(float(scope["nelec"]) - 10.0) < 1e-3
+    assert float(abs(scope["shared"].energy - scope["jaxqc"].energy(scope["mol"], xc="pbe0"))) < 1e-9
     energy, xc = scope["jaxqc"].energy, scope["enhanced_exchange"]
     slope = (energy(scope["mol"], xc=xc(0.93 + 1e-3)) - energy(scope["mol"], xc=xc(0.93 - 1e-3))) / 2e-3
     assert float(abs(scope["by_parameter"] - slope)) < 1e-4 * float(abs(slope))

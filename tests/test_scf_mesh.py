@@ -62,4 +62,4 @@ def test_a_mesh_that_is_none():
     with pytest.raises(TypeError, match="The argument mesh of jaxqc.scf must be a jax.sharding.Mesh or None"):
         jaxqc.scf(mol, mesh=4)
     with pytest.raises(TypeError, match="The argument mesh of jaxqc.integrals.jk must be"):
-        jaxqc.integrals.jk(mol, np.eye(1), mesh="all")
+        jaxqc.integrals.jk(mol, np.eye(1), mesh="all")  # pyright: ignore[reportArgumentType]

@@ -204,6 +204,7 @@ def lowered(
     if exchange and not symmetric:
         k += build(density - even, -1, False, True)[1]
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
+    finite &= ~jnp.any(jnp.isnan(pairs.bound))  # integrals beyond double precision
     return [jnp.where(finite, x, jnp.nan) for x in (j, k)]
 
 
