@@ -59,6 +59,16 @@ def bounded_memory():
             ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what is freed
 
 
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory):
+    """Runs CUDA kernels on the CPU; what one test has compiled serves all tests of the process."""
+    from cuda_emulation import Emulator, available
+
+    if not available():
+        pytest.skip("needs g++")
+    return Emulator(tmp_path_factory.mktemp("emulated"))
+
+
 _MARKERS = {
     "slow": ("JAXQC_SLOW", "takes minutes"),
     "gpu": ("JAXQC_GPU", "needs a GPU"),

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cuda_emulation import Emulator, available
 
 import jaxqc
 from jaxqc import systems
@@ -13,14 +12,11 @@ from jaxqc.xc import _cuda, _cuda_partition, _cuda_rules, _cuda_units, _oracle, 
 from jaxqc.xc._grid_becke import reference_fractions
 from jaxqc.xc._grid_hilbert import reference_order
 
-pytestmark = pytest.mark.skipif(not available(), reason="needs g++")
-
 NCOMP = {"lda": 1, "gga": 4, "mgga": 5}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _emulated(tmp_path_factory):
-    emulator = Emulator(tmp_path_factory.mktemp("emulated"))
+def _emulated(emulator):
     with pytest.MonkeyPatch.context() as patch:
         for module in (_cuda, _cuda_partition):
             patch.setattr(module, "call", emulator.call)

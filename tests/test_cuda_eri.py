@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import two_electron_cases as cases
-from cuda_emulation import Emulator, available
 
 from jaxqc.integrals import _cuda_classes as cuda_classes
 from jaxqc.integrals import _cuda_jk as cuda_jk
@@ -21,13 +20,6 @@ from jaxqc.integrals._shells import ShellList, cartesian_to_spherical
 TOLERANCE = 1e-12  # relative to the largest element
 HIGH = 1e-11  # from g on: the horizontal recurrence loses digits, on the CPU as well
 TIERS = ("registers", "lanes")
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    if not available():
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import two_electron_cases as cases
-from cuda_emulation import Emulator, available
 
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_classes as cuda_classes
@@ -19,13 +18,6 @@ from jaxqc.integrals import _jk as jk_module
 from jaxqc.integrals._shells import ShellList
 
 TOLERANCE = 1e-12  # relative to the largest derivative
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    if not available():
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cuda_emulation import Emulator, available
 from pyscf import scf
 from two_electron_cases import CENTERS, contraction, mole, shell_list
 
@@ -69,13 +68,6 @@ def test_tables_hold_the_boys_function(single, extent, tolerance):
         powers = (scaled - row)[inside, None] ** np.arange(tables.shape[2])
         values = np.sum(tables[n, row[inside]].astype(float) * powers, axis=1)
         assert np.max(np.abs(values - want[inside, 1 + n])) < tolerance
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    if not available():
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 def _prepared(mol, emulator, monkeypatch):

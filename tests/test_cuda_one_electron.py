@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cuda_emulation import Emulator, available
 
 import jaxqc
 from jaxqc.gpu import build, nvrtc
@@ -12,13 +11,6 @@ from jaxqc.integrals import _cuda_one_electron, _one_electron
 from jaxqc.integrals._boys_table import boys_of_table
 from jaxqc.integrals._shells import ShellList, cartesian_size
 from jaxqc.integrals.boys import boys
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    if not available():
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture(autouse=True)

@@ -4,19 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cuda_emulation import Emulator, available
 
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_pairs as cuda_pairs
 
 THRESHOLD = 1e-13
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    if not available():
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture

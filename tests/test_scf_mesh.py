@@ -1,34 +1,13 @@
 """J, K and whole calculations over several devices: virtual ones of the CPU, and those of several processes."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scf_mesh_worker import calculation
+from worker_processes import free_port, result, start
 
 import jaxqc
 
-WORKER = Path(__file__).with_name("scf_mesh_worker.py")
-
-
-def start(*arguments, devices):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    path = os.pathsep.join([*sys.path, str(WORKER.parent.parent)])
-    command = [sys.executable, "-W", "error", str(WORKER), *map(str, arguments)]
-    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": path}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def result(process):
-    output, errors = process.communicate(timeout=900)
-    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
-    assert lines, errors
-    return json.loads(lines[-1].removeprefix("RESULT "))
+WORKER = "scf_mesh_worker.py"
 
 
 def agrees(found, expected):
@@ -38,7 +17,7 @@ def agrees(found, expected):
 
 
 def test_devices():
-    found = result(start("devices", devices=4))
+    found = result(start(WORKER, "devices", devices=4))
     assert found["devices"] == [4, 4]
     assert max(found["matrices"]) < 1e-12
     agrees(found["rhf"], calculation(None))
@@ -46,10 +25,8 @@ def test_devices():
 
 
 def test_processes():
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port = s.getsockname()[1]
-    both = [start("processes", port, 2, index, devices=2) for index in range(2)]
+    port = free_port()
+    both = [start(WORKER, "processes", port, 2, index, devices=2) for index in range(2)]
     found = [result(process) for process in both]
     for one in found:
         assert one["devices"] == [2, 4]

@@ -65,3 +65,23 @@ def test_functions_that_hardly_differ_are_left_alone():
     coefficients, matrix = eliminated(mol.shells, mol.cart, shells.exponents, shells.coefficients, mol.nao)
     assert matrix is not None and jnp.array_equal(matrix, jnp.eye(2))
     assert jnp.array_equal(coefficients, shells.coefficients)
+
+
+@pytest.mark.parametrize(
+    "columns", [[(0.3, 0.4, 0.5)] * 2, [(1.0, 0.9, 0.1), (1.0, 0.0, 0.05)], [(0.3, 0.4, 0.5), (-0.3, -0.4, -0.5)]]
+)
+def test_derivatives_are_numbers_where_nothing_can_be_combined(columns):
+    rows = "".join(f"{e} {a} {b}\n" for e, a, b in zip((8.0, 2.0, 0.5), *columns, strict=True))
+    mol = jaxqc.Molecule("He 0 0 0; He 0 0.3 1.2", basis={"He": "He S\n" + rows})
+
+    def total(exponents, coefficients, direct):
+        changed = mol.with_exponents(exponents).with_coefficients(coefficients)
+        if direct:
+            shells = ShellList.from_molecule(changed)
+            keywords = dict(cart=False, coulomb=True, exchange=False, omega=0.0, threshold=1e-15)
+            return jnp.sum(jk(shells, jnp.eye(4)[None], **keywords)[0])  # pyright: ignore[reportArgumentType]
+        return sum(jnp.sum(x) for x in jax.tree.leaves(jaxqc.integrals.jk(changed, jnp.eye(4), exchange=False)))
+
+    found, expected = (jax.grad(total, (0, 1))(mol.exponents, mol.coefficients, direct) for direct in (False, True))
+    for a, b in zip(found, expected, strict=True):
+        assert jnp.max(jnp.abs(a - b)) <= 1e-9 * jnp.max(jnp.abs(b))

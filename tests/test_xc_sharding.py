@@ -1,52 +1,28 @@
 """Exchange and correlation over several devices: virtual ones of the CPU, in processes of their own."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import pytest
+from worker_processes import free_port, result, start
 
 import jaxqc
 from jaxqc.xc import Grid, build_layout
 from jaxqc.xc._sharding import shard_layout, sharded_potential
 
-WORKER = Path(__file__).with_name("xc_sharding_worker.py")
-REPOSITORY = WORKER.parent.parent
-
-
-def start(*arguments, devices=8):
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
-    }
-    environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(REPOSITORY)])
-    command = [sys.executable, "-W", "error", str(WORKER), *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def result(process):
-    output, errors = process.communicate(timeout=900)
-    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
-    assert lines, errors
-    return json.loads(lines[-1].removeprefix("RESULT "))
+WORKER = "xc_sharding_worker.py"
 
 
 def test_values():
-    for name, (nelec, exc, vxc) in result(start("values")).items():
+    for name, (nelec, exc, vxc) in result(start(WORKER, "values", devices=8)).items():
         assert nelec < 1e-11 and exc < 1e-11 and vxc < 1e-11, name
 
 
 def test_derivatives():
-    for name, difference in result(start("derivatives", devices=4)).items():
+    for name, difference in result(start(WORKER, "derivatives", devices=4)).items():
         assert difference < 1e-11, name
 
 
 def test_dealing():
-    found = result(start("balance"))
+    found = result(start(WORKER, "balance", devices=8))
     assert len(set(found["rows"])) == 1 and len(found["rows"]) == 8
     assert found["every point once"] and found["order"]
     least, most = found["work"]
@@ -57,10 +33,8 @@ def test_dealing():
 
 @pytest.mark.slow
 def test_processes():
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port = s.getsockname()[1]
-    both = [start("processes", port, 2, index, devices=2) for index in range(2)]
+    port = free_port()
+    both = [start(WORKER, "processes", port, 2, index, devices=2) for index in range(2)]
     found = [result(process) for process in both]
     assert found[0]["energy"] == found[1]["energy"]
     for one in found:

@@ -15,47 +15,16 @@ constexpr int kQuartetDoubles = kArea + 2 * kRoots;
 // h[e] += (e0|f0) of the group's quartets.
 __device__ __forceinline__ void accumulate_primitives(const Group& group, const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const double* table,
                                                       double asymptotic, double omega, double* h) {
-  const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
-  const int fx = component_x[group.f], fy = component_y[group.f], fz = component_z[group.f];
-  const int count = bra.w * ket.w;
-  int most = count;
-  if (kTogether > 1) {
-#pragma unroll
-    for (int o = 16; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
-  }
-  for (int n = 0; n < most; ++n) {
-    const int at = n < count ? n : 0, i = at / ket.w;
-    const int ip = bra.z + i * kTile, iq = ket.z + (at - i * ket.w) * kTile;
-    const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
-    const PrimitivePair q(pairs, iq);
-    const Primitives s(p, px, py, pz, n < count ? pairs.weight()[ip] : 0.0, q);
-    double shrink = 1.0;
-    if (omega != 0.0) shrink = omega * omega / (omega * omega + p * s.rho_p);
-    group_sync();
-    for (int r = group.active ? group.f : 2 * kRoots; r < 2 * kRoots; r += kF) {
-      const double v = quadrature(s.t * shrink, r, table, asymptotic);
-      group.roots[r] = omega == 0.0 ? v : r < kRoots ? v * shrink : v * sqrt(shrink);
-    }
-    group_sync();
-    for (int w = group.active ? group.f : 3 * kRoots; w < 3 * kRoots; w += kF) {
-      const int axis = w / kRoots, r = w - axis * kRoots;
-      const double u = group.roots[r], pq = axis == 0 ? s.x : axis == 1 ? s.y : s.z, centre = axis == 0 ? px : axis == 1 ? py : pz;
-      const double up = s.rho_p * u, uq = s.rho_q * u;
-      table_2d(group.area + w * kRootStride, centre - a[axis] - up * pq, (axis == 0 ? q.x : axis == 1 ? q.y : q.z) - c[axis] + uq * pq, 0.5 * u * s.inverse_pq,
-               0.5 * pairs.inverse()[ip] * (1.0 - up), 0.5 * pairs.inverse()[iq] * (1.0 - uq), axis == 2 ? group.roots[kRoots + r] * s.prefactor : 1.0);
-    }
-    group_sync();
-    const double *gx = group.area + fx * kRow, *gy = group.area + kRoots * kRootStride + fy * kRow, *gz = group.area + 2 * kRoots * kRootStride + fz * kRow;
+  for_tables(group, pairs, bra_at, bra, ket_at, ket, table, asymptotic, omega, [&](int, int, const double* gx, const double* gy, const double* gz) {
 #pragma unroll 1
     for (int r = 0; r < kRoots; ++r, gx += kRootStride, gy += kRootStride, gz += kRootStride) {
       double x[kRow], y[kRow], z[kRow];
-load_row(x, gx);
+      load_row(x, gx);
       load_row(y, gy);
       load_row(z, gz);
       products(x, y, z, h);
     }
-  }
-  group_sync();
+  });
 }
 
 #if SCHWARZ

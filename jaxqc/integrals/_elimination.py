@@ -40,7 +40,7 @@ def _plan(shells: tuple[Shell, ...], cart: bool):
     return {key: (np.array(places), np.array(functions[key])) for key, places in coefficients.items()}
 
 
-def _inverse(m):
+def _adjugate(m):
     """Adjugates and determinants of matrices (..., k, k), k = 2 or 3, by cofactors."""
     if m.shape[-1] == 2:
         (a, b), (c, d) = [[m[..., i, j] for j in range(2)] for i in range(2)]
@@ -79,17 +79,21 @@ def _combine(c, weights):
     k = c.shape[-2]
     chosen, identity = _characteristic(c * weights), jnp.eye(k, dtype=c.dtype)
     m = jnp.einsum("gip,gjp->gij", c, chosen)
-    adjugate, determinant = _inverse(m)
-    diagonal = jnp.einsum("gii->gi", m)
-    forth = diagonal[..., None] * adjugate / determinant[..., None, None]
-    back = m / diagonal[:, None, :]
-    # Not where it would cost digits, which includes what is not a number.
-    useful = (jnp.max(jnp.abs(forth), axis=(1, 2)) < _LARGEST) & (jnp.max(jnp.abs(back), axis=(1, 2)) < _LARGEST)
-    useful = useful[:, None, None]
-    forth, back = jnp.where(useful, forth, identity), jnp.where(useful, back, identity)
+    # Not where it would cost digits, which includes what is not a number. There the identity takes the place of M before
+    # anything is divided by, so that derivatives are numbers, too.
+    largest = [jnp.max(jnp.abs(x), axis=(1, 2), keepdims=True) for x in _there_and_back(jax.lax.stop_gradient(m))]
+    useful = (largest[0] < _LARGEST) & (largest[1] < _LARGEST)
+    there, back = _there_and_back(jnp.where(useful, m, identity))
     # Exactly zero, so that the kernels leave them out.
     gone = useful & (jnp.einsum("ij,gjp->gip", 1.0 - identity, chosen) > 0.5)
-    return jnp.where(gone, 0.0, jnp.einsum("gij,gjp->gip", forth, c)), back
+    return jnp.where(gone, 0.0, jnp.einsum("gij,gjp->gip", there, c)), back
+
+
+def _there_and_back(m):
+    """A = diag(M) M^-1 and its inverse."""
+    adjugate, determinant = _adjugate(m)
+    diagonal = jnp.einsum("gii->gi", m)
+    return diagonal[..., None] * adjugate / determinant[..., None, None], m / diagonal[:, None, :]
 
 
 def eliminated(
