@@ -26,6 +26,8 @@ class Hamiltonian:
         nalpha, nbeta: numbers of electrons (static).
         irreps: labels of the orbitals, norb of them, of an Abelian group whose product is the exclusive or (static);
             None where they are not known.
+        orbitals: (nao, nfrozen + norb) coefficients in atomic orbitals, frozen orbitals first, of a Hamiltonian from
+            `from_molecule`; None where they are not known.
     """
 
     constant: jax.Array
@@ -34,6 +36,7 @@ class Hamiltonian:
     nalpha: int = dataclass_field(metadata={"static": True})
     nbeta: int = dataclass_field(metadata={"static": True})
     irreps: tuple[int, ...] | None = dataclass_field(default=None, metadata={"static": True})
+    orbitals: jax.Array | None = None
 
     @property
     def norb(self) -> int:
@@ -106,7 +109,8 @@ class Hamiltonian:
         from jaxqc.nnqs._molecule import molecular_integrals
 
         check_molecule(mol, "jaxqc.nnqs.Hamiltonian.from_molecule")
-        ham = cls(*molecular_integrals(mol, result, frozen, active))
+        found, orbitals = molecular_integrals(mol, result, frozen, active)
+        ham = cls(*found, orbitals=orbitals)
         if natural:
             from jaxqc.nnqs._selected import natural_orbitals
 
@@ -135,7 +139,11 @@ class Hamiltonian:
     def rotate(self, u) -> "Hamiltonian":
         """The same Hamiltonian in the orbitals sum_p phi_p u_pq, with `u` (norb, norb) orthogonal; labels are lost."""
         u = jnp.asarray(u, jnp.float64)
-        return replace(self, one=u.T @ self.one @ u, two=transform(self.two, u), irreps=None)
+        orbitals = self.orbitals
+        if orbitals is not None:
+            frozen = orbitals.shape[1] - self.norb
+            orbitals = orbitals.at[:, frozen:].set(orbitals[:, frozen:] @ u)
+        return replace(self, one=u.T @ self.one @ u, two=transform(self.two, u), irreps=None, orbitals=orbitals)
 
 
 def transform(two, coefficients) -> jax.Array:

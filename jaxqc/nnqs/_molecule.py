@@ -9,7 +9,7 @@ NAME = "jaxqc.nnqs.Hamiltonian.from_molecule"
 
 
 def molecular_integrals(mol, result, frozen, active):
-    """Constant, one- and two-electron integrals and numbers of electrons of the orbitals that are kept.
+    """(constant, one- and two-electron integrals, numbers of electrons), and the orbitals, frozen ones first.
 
     Frozen orbitals are doubly occupied: h_pq becomes h_pq + sum_c [2 (pq|cc) - (pc|cq)].
     """
@@ -42,7 +42,8 @@ def molecular_integrals(mol, result, frozen, active):
         potential = coulomb - 0.5 * exchange
         constant = constant + jnp.sum((one + 0.5 * potential) * density)
         one = one + potential
-    return constant, orbitals.T @ one @ orbitals, transform(integrals.eri(mol), orbitals), nalpha, nbeta
+    two = transform(integrals.eri(mol), orbitals)
+    return (constant, orbitals.T @ one @ orbitals, two, nalpha, nbeta), result.mo_coeff[:, : frozen + kept]
 
 
 def _window(norb, doubly, frozen, active):
