@@ -138,7 +138,8 @@ def print_cubins(console) -> None:
     from jaxqc.gpu import _cache
 
     entries = _cache.entries()
-    console.print(f"\nGPU kernels in {_cache.folder()}: {len(entries)} units", highlight=False, soft_wrap=True)
+    heading = f"\nGPU kernels in {_cache.folder()}: {len(entries)} units"
+    console.print(heading, highlight=False, markup=False, soft_wrap=True)
     for name, size in entries:
         console.print(f"{size / 1024:8.0f} kB  {name}", highlight=False, markup=False, soft_wrap=True)
 
@@ -147,7 +148,8 @@ def clear(console) -> None:
     """Removes the kernels for GPUs that are kept on disk."""
     from jaxqc.gpu import _cache
 
-    console.print(f"Removed {_cache.clear()} compiled units from {_cache.folder()}.", highlight=False, soft_wrap=True)
+    done = f"Removed {_cache.clear()} compiled units from {_cache.folder()}."
+    console.print(done, highlight=False, markup=False, soft_wrap=True)
 
 
 def build(options, console) -> None:

@@ -50,6 +50,9 @@ def main():
     if kind == "devices":
         found["matrices"] = matrices(mesh)
         found["uks"] = calculation(mesh, xc="pbe0", grid=0, charge=1)
+        with jax.set_mesh(mesh):  # in the context of a mesh whose axes are of the type Explicit
+            mol = jaxqc.Molecule(WATER, basis="sto-3g")
+            found["explicit"] = float(jaxqc.energy(mol, xc="pbe", grid=0, mesh=mesh))
     print("RESULT " + json.dumps(found), flush=True)
 
 

@@ -305,3 +305,15 @@ def test_each_class_to_g_is_that_of_the_cpu(bra, ket, cart):
 def test_classes_of_h_and_i_are_those_of_the_cpu(bra, ket):
     ls = tuple(dict.fromkeys((*bra, *ket)))
     check_class(Case(ls, ncenter=2, most=1), bra, ket)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("size", [1e-14, 1e8, 1e200])
+def test_fixed_point_takes_densities_of_any_size(size, monkeypatch):
+    monkeypatch.setattr(cuda_jk, "deterministic", lambda: True)
+    p = case(1)
+    density, static = p.densities("s"), dict(coulomb=True, exchange=True, omega=0.0, threshold=1e-13 * min(size, 1.0))
+    operands = (p.shells.centers, p.shells.exponents, p.shells.coefficients, size * density, jnp.zeros(1, jnp.int32))
+    layout = (p.shells.ls, p.shells.nprims)
+    found = cuda_jk.lowered(*operands, layout=layout, cart=False, symmetric=True, parts=1, **static)
+    assert_close([x / size for x in found], p.reference(density))

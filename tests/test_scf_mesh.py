@@ -22,6 +22,7 @@ def test_devices():
     assert max(found["matrices"]) < 1e-12
     agrees(found["rhf"], calculation(None))
     agrees(found["uks"], calculation(None, xc="pbe0", grid=0, charge=1))
+    assert abs(found["explicit"] - calculation(None, xc="pbe", grid=0)[0]) < 1e-10
 
 
 def test_processes():

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
   for (int s = 0; s < SETS; ++s) {
     double f[kF], v[kCD];
 #pragma unroll
-    for (int m = 0; m < kF; ++m) f[m] = stored(j_ket + (int64{s} * count + n) * kF + m);
+    for (int m = 0; m < kF; ++m) f[m] = (1.0 / kIntermediate) * stored(j_ket + (int64{s} * count + n) * kF + m);
     HRR_KET<1, 1, double, double>(f, v, c[3], c[4], c[5]);
     double* target = j + s * int64{nao} * nao + int64{pair.x} * nao + pair.y * kFunctionsC;
 #pragma unroll

@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
         double sum = 0.0;
 #pragma unroll
         for (int n = 0; n < kAB; ++n) sum += v[n] * d[int64{n / kFunctionsB} * nao + n % kFunctionsB];
-        add(j_ket + (int64{s} * ket_count + ket_at - ket_first) * kF + group.f, weight * sum);
+        add(j_ket + (int64{s} * ket_count + ket_at - ket_first) * kF + group.f, kIntermediate * weight * sum);
       }
     }
 #endif

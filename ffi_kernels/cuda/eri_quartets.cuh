@@ -17,6 +17,7 @@ constexpr float kNothing = -1e30f;
 constexpr float kCoulombLog = COULOMB ? 1.38629436f : 0.0f;  // a quartet meets each block of the density four times in J
 constexpr double kTwoPi52 = 34.986836655249725693;  // 2 pi^(5/2)
 constexpr double kFixedPoint = 70368744177664.0;    // 2^46: range 1.3e5, resolution 1.4e-14
+constexpr double kIntermediate = 0.0625;            // sums of (f0| may be 16 times larger than those of (cd|
 
 // Shell pairs of all classes; `first` functions and primitives are absolute.
 struct Pairs {

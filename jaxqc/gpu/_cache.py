@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 _MAGIC = b"jaxqc cubin 2\n"
+_SUFFIXES = (".cubin", ".tested", ".part")  # the last: of processes that were killed while they wrote
 _warned: set[str] = set()
 
 
@@ -32,7 +33,7 @@ def _unpack(path: Path) -> tuple[str, str, bytes] | None:
     if head != _MAGIC or hashlib.sha256(payload).digest() != digest:
         return None  # cut off, damaged, or of another version: built again and replaced
     size = int.from_bytes(payload[:8], "little")
-    name, _, log = payload[8 : 8 + size].decode().partition("\n")
+    name, _, log = payload[8 : 8 + size].decode(errors="replace").partition("\n")
     return name, log, payload[8 + size :]
 
 
@@ -85,9 +86,17 @@ def mark_tested(key: str) -> None:
 
 
 def clear() -> int:
-    """Removes all cubins that are kept, and returns their number."""
-    found = list(folder().glob("*.cubin")) if folder().is_dir() else []
-    for path in found:
-        path.unlink(missing_ok=True)
-        path.with_suffix(".tested").unlink(missing_ok=True)
-    return len(found)
+    """Removes all cubins that are kept, and what belongs to them, and returns their number.
+
+    **Raises:** `RuntimeError` where a file cannot be removed.
+    """
+    kept = [path for path in folder().glob("*") if path.suffix in _SUFFIXES] if folder().is_dir() else []
+    for path in kept:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise RuntimeError(
+                f"The compiled GPU kernels in {folder()} cannot all be removed: {error}. Remove the folder by hand, or "
+                "name another one in the environment variable JAXQC_CACHE_DIR."
+            ) from error
+    return sum(path.suffix == ".cubin" for path in kept)

@@ -152,7 +152,7 @@ def sums(
 
     **Arguments:** those of `lowered`; `test`: whether fresh kernels are tested first.
 
-    **Returns:** shape `(nshell, 3)`, in fixed point for a deterministic variant.
+    **Returns:** shape `(nshell, 3)`.
     """
     nset, nao, _ = density.shape
     table, tables = _cuda_jk._tables(_cuda_jk._lmax(plan) + 1)
@@ -162,9 +162,15 @@ def sums(
     capacity = pairs.prims.shape[1]
     steps = [_class_step(k, plan, tables, capacity, nset, nao, omega, threshold, parts) for k in reversed(kernels)]
     shape = jax.ShapeDtypeStruct((_COPIES, len(plan.ls), 3), jnp.int64 if variant.deterministic else jnp.float64)
-    operands = (*pairs[:5], pairs.groups, density, weight_j, weight_k, limits, top, jnp.asarray(table), part)
+    scale_d = scale_w = jnp.ones(())
+    if variant.deterministic:  # sums in fixed point are those of matrices of about 1
+        scale_d = _cuda_jk.power_of_two(jnp.max(jnp.abs(density)))
+        scale_w = _cuda_jk.power_of_two(jnp.max(jnp.abs(jnp.stack(asked))))
+    matrices = (density * scale_d, weight_j * scale_w, weight_k * scale_w)
+    operands = (*pairs[:5], pairs.groups, *matrices, limits, top, jnp.asarray(table), part)
     check = functools.partial(_self_test, plan, variant) if test else None
-    return jnp.sum(call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,), check=check)[0], axis=0)
+    (copies,) = call("jaxqc_eri_gradient", steps, [shape], *operands, zeroed=(0,), check=check)
+    return _cuda_jk.floating(jnp.sum(copies, axis=0), variant) / scale_d / scale_w
 
 
 def _self_test(plan: PairPlan, variant: Variant) -> None:
@@ -211,7 +217,7 @@ def lowered(
     if exchange:
         total += local(density - even[0], jnp.zeros_like(density), weight_k - even[2])
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, pairs.bound, *given)])
-    return jnp.where(finite, _cuda_jk.floating(total, variant), jnp.nan)
+    return jnp.where(finite, total, jnp.nan)
 
 
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:

@@ -18,6 +18,7 @@ from jaxqc.integrals._tables import boys_rows, exp_grid, rys_table
 # Blocks that keep the device busy: few bra pairs share their kets among several blocks.
 _BUSY = 1056
 _FIXED_POINT = 2.0**46
+_LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
 
 
 @functools.cache
@@ -215,10 +216,22 @@ def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, p
         some = density[begin : begin + 2]
         variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic())
         bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, some)
-        sums = blocked(plan, pairs, some, bounds, variant, omega, threshold, part, parts)
-        wanted = zip([floating(x, variant) for x in sums], (coulomb, exchange), strict=True)
+        scale = jnp.ones(())
+        if (
+            variant.deterministic
+        ):  # elements of J and K are below the sum of |D| times the largest Schwarz bound squared
+            scale = power_of_two(
+                jnp.sum(jnp.abs(some)) * jnp.exp(2.0 * jnp.max(pairs.bound).astype(jnp.float64)) / _LARGEST
+            )
+        sums = blocked(plan, pairs, some * scale, bounds, variant, omega, threshold, part, parts)
+        wanted = zip([floating(x, variant) / scale for x in sums], (coulomb, exchange), strict=True)
         done.append([_cuda_pairs.unblock(plan.ls, plan.cart, x, sign) if w else some[:0] for x, w in wanted])
     return [jnp.concatenate(x) for x in zip(*done, strict=True)]
+
+
+def power_of_two(x):
+    """The power of two by which x, 0 or above, becomes a number from 1/2 to 1; 1 for 0."""
+    return jnp.where(x > 0.0, jnp.ldexp(jnp.ones(()), -jnp.frexp(x)[1]), 1.0)
 
 
 def floating(sums, variant: Variant):

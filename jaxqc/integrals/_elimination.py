@@ -79,8 +79,8 @@ def _combine(c, weights):
     k = c.shape[-2]
     chosen, identity = _characteristic(c * weights), jnp.eye(k, dtype=c.dtype)
     m = jnp.einsum("gip,gjp->gij", c, chosen)
-    # Not where it would cost digits, which includes what is not a number. There the identity takes the place of M before
-    # anything is divided by, so that derivatives are numbers, too.
+    # Not where it would cost digits, which includes what is not a number. There the identity takes the place of M
+    # before anything is divided by it, so that derivatives are numbers, too.
     largest = [jnp.max(jnp.abs(x), axis=(1, 2), keepdims=True) for x in _there_and_back(jax.lax.stop_gradient(m))]
     useful = (largest[0] < _LARGEST) & (largest[1] < _LARGEST)
     there, back = _there_and_back(jnp.where(useful, m, identity))

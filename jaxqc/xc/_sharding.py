@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxqc._bound_functional import bind
@@ -167,7 +167,14 @@ def _over_mesh(local, sharded, out_specs):
     """`local(mol, layout, density)` on each device, with its own rows."""
     specs = (P(), _specs(sharded.layout, sharded.axis), P())
     # The kernels' primitives do not say along which axes their results vary, so the check of that is off.
-    return jax.shard_map(local, mesh=sharded.mesh, in_specs=specs, out_specs=out_specs, check_vma=False)
+    mapped = jax.shard_map(local, mesh=sharded.mesh, in_specs=specs, out_specs=out_specs, check_vma=False)
+    if AxisType.Explicit not in jax.sharding.get_abstract_mesh().axis_types:
+        return mapped
+
+    def dealt(mol, layout, density):  # in the context of such a mesh arrays must be dealt by name
+        return mapped(mol, jax.tree.map(jax.sharding.reshard, layout, specs[1]), density)
+
+    return dealt
 
 
 def _specs(tree, axis):
