@@ -75,3 +75,17 @@ def test_a_basis_is_built(capsys):
     names = [name for name, _ in _cache.entries()]
     assert len(names) == len(units_of_basis((0,), False, 90)) and "sm_90 one_electron.cu" in names
     assert f"{len(names)} units for s functions on sm_90" in capsys.readouterr().out
+
+
+def test_clearing_takes_all_that_belongs_to_the_kernels(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "[red]kernels"
+    monkeypatch.setenv("JAXQC_CACHE_DIR", str(folder))
+    folder.mkdir()
+    for name in ("a.cubin", "a.tested", "b.tested", "c.part", "mine.txt"):
+        (folder / name).touch()
+    assert cli.main(["kernels", "clear"]) == 0
+    assert f"Removed 1 compiled units from {folder}" in capsys.readouterr().out.replace("\n", "")
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+    (folder / "d.cubin").mkdir()
+    assert cli.main(["kernels", "clear"]) == 2
+    assert "cannot all be removed" in capsys.readouterr().err
