@@ -186,7 +186,7 @@ def process(line):
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     fcidump, log, whole_log = (str(tmp_path / name) for name in ("h6.fcidump", "killed.jsonl", "whole.jsonl"))
     whole, killed = (str(tmp_path / name) for name in ("whole", "killed"))
-    found = {name: str(tmp_path / f"{name}.npz") for name in ("whole", "resumed", "finished")}
+    found = {name: str(tmp_path / f"{name}.npz") for name in ("whole", "resumed", "finished", "again")}
     chain(6).to_fcidump(fcidump)
     assert process(f"write(run({fcidump!r}, {whole!r}, {whole_log!r}, False), {found['whole']!r})").wait() == 0
     with process(f"run({fcidump!r}, {killed!r}, {log!r}, False)") as running:
@@ -200,15 +200,16 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     damaged = [p for p in (Path(killed) / str(steps[-1]) / "arrays").rglob("*") if p.is_file()]
     for path in damaged:
         os.truncate(path, path.stat().st_size // 2)
-    # A finished run resumes to its end.
+    # A finished run resumes to its end. What ran before in a process does not matter.
     lines = (
         f"write(run({fcidump!r}, {killed!r}, {log!r}, True), {found['resumed']!r})",
         f"write(run({fcidump!r}, {whole!r}, None, True), {found['finished']!r})",
+        f"write(run({fcidump!r}, {str(tmp_path / 'again')!r}, None, False), {found['again']!r})",
     )
     assert process("\n".join(lines)).wait() == 0
     arrays = {name: list(np.load(path).values()) for name, path in found.items()}
     assert arrays["whole"][0][2] == 120
-    for name in ("resumed", "finished"):
+    for name in ("resumed", "finished", "again"):
         for a, b in zip(arrays[name], arrays["whole"], strict=True):
             np.testing.assert_array_equal(a, b)
     logs = [[json.loads(line) for line in Path(path).read_text().splitlines()] for path in (log, whole_log)]

@@ -97,6 +97,10 @@ def solve(
     Hamiltonian on the set is diagonalised each time it grows (`e_ci`), corrected for what is outside (`e_pt2`), and
     extrapolated. The method is that of arXiv:2604.15768 with a rigorous bound added.
 
+    The same arguments give the same bits, whatever ran before in the process, on the same kind and number of
+    processors and with the same flags of XLA (`XLA_FLAGS`): others change the order of sums in the network, and
+    training amplifies that to some 1e-9 Hartree and more.
+
     Args:
         ham: `Hamiltonian`.
         steps: steps of the optimiser in all, pretraining included.

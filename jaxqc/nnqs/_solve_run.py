@@ -44,10 +44,15 @@ class Run:
         if mesh is not None:
             self.work = ManyDevices(self.work, mesh)
         first = aufbau(*self.sector)
-        parameters = module.init(jax.random.key(settings.seed), occupations_of(first, self.sector))
-        with jax.numpy_dtype_promotion("standard"):
-            inner = optimizer.init(parameters)
-        self.state = jax.tree.map(jnp.asarray, TrainState(parameters, inner, jnp.int32(0)))
+
+        @jax.jit  # one program instead of a hundred
+        def initial(random_key):
+            parameters = module.init(random_key, occupations_of(first, self.sector))
+            with jax.numpy_dtype_promotion("standard"):
+                inner = optimizer.init(parameters)
+            return TrainState(parameters, inner, jnp.int32(0))
+
+        self.state = initial(jax.random.key(settings.seed))
         self.configurations = Configurations(first, jnp.int32(1))
         self.round, self.complete = -1, False
         self.points: list[tuple[float, float]] = []  # e_ci and e_pt2 of every set

@@ -15,6 +15,8 @@ from jaxqc.nnqs._sparse import sparse_hamiltonian
 from jaxqc.nnqs._train import batch_size, evaluate, make_steps
 from jaxqc.nnqs._train_sr import Spring, make_spring_steps
 
+_estimate = jax.jit(estimate)
+
 
 class Task(NamedTuple):
     """What training on a set needs: keys for the network, elements, and the vector that it may learn."""
@@ -60,7 +62,7 @@ class OneDevice:
     def estimate(self, parameters, task):
         """Energy, variance and weight."""
         log_amplitude, phase = self.evaluate(parameters, task.keys)
-        return estimate(log_amplitude, phase, task.links)
+        return _estimate(log_amplitude, phase, task.links)
 
     def candidates(self, configurations):
         """A set and everything that is coupled to it."""
@@ -124,7 +126,7 @@ class ManyDevices:
     def estimate(self, parameters, task):
         """Energy, variance and weight."""
         log_amplitude, phase, h_psi = self.network.products(self.local(parameters), task.keys, task.links)
-        return estimate(log_amplitude, phase, Products(h_psi, fetch(task.links.members)))
+        return _estimate(log_amplitude, phase, Products(h_psi, fetch(task.links.members)))
 
     def local(self, tree):
         """Arrays on the default device."""
