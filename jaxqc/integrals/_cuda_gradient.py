@@ -204,6 +204,8 @@ def lowered(
     **Arguments:** `density`, `weight_j`, `weight_k`: D, P^J and P^K, shape `(n, nao, nao)`; a weight counts only where
     `coulomb` or `exchange` asks for it. `part`: which of so many `parts` of the work, int32 of shape `(1,)`.
     """
+    if not len(density):
+        return jnp.zeros_like(centers)
     operands = (centers, exponents, coefficients)
     plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(_cuda_jk.schwarz, plan))

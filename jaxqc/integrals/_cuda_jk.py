@@ -196,6 +196,8 @@ def lowered(
     parts,
 ) -> list[jax.Array]:
     """The primitive `jaxqc_jk`: J and K, each (n, nao, nao), or (0, nao, nao) where not asked for."""
+    if not len(density):
+        return [density, density]
     operands = (centers, exponents, coefficients)
     plan = _cuda_pairs.plan(*layout, cart)
     pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))

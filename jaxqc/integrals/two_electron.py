@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from jaxqc._checks import check_molecule
-from jaxqc._parallel import checked_mesh
+from jaxqc._parallel import checked_mesh, replicated
 from jaxqc.integrals._contraction import contract
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.integrals._jk import jk as _jk
@@ -65,6 +65,7 @@ def jk(
         )
     _check_omega("jk", omega)
     mesh = checked_mesh(mesh, "jaxqc.integrals.jk")
+    mol, matrix = replicated((mol, matrix), mesh)
     stack = matrix if matrix.ndim == 3 else matrix[None]
     shells, contraction = two_electron_shells(mol)
     if contraction is not None:
