@@ -312,8 +312,10 @@ def test_classes_of_h_and_i_are_those_of_the_cpu(bra, ket):
 def test_fixed_point_takes_densities_of_any_size(size, monkeypatch):
     monkeypatch.setattr(cuda_jk, "deterministic", lambda: True)
     p = case(1)
-    density, static = p.densities("s"), dict(coulomb=True, exchange=True, omega=0.0, threshold=1e-13 * min(size, 1.0))
-    operands = (p.shells.centers, p.shells.exponents, p.shells.coefficients, size * density, jnp.zeros(1, jnp.int32))
+    density, static = p.densities("ss"), dict(coulomb=True, exchange=True, omega=0.0, threshold=1e-13 * min(size, 1.0))
+    sizes = np.array([size, 1.0])[:, None, None]  # very different ones in one launch
+    operands = (p.shells.centers, p.shells.exponents, p.shells.coefficients, sizes * density, jnp.zeros(1, jnp.int32))
     layout = (p.shells.ls, p.shells.nprims)
     found = cuda_jk.lowered(*operands, layout=layout, cart=False, symmetric=True, parts=1, **static)
-    assert_close([x / size for x in found], p.reference(density))
+    for one in ([0], [1]):
+        assert_close([(x / sizes)[np.array(one)] for x in found], p.reference(density[one]))

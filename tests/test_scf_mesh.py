@@ -1,5 +1,8 @@
 """J, K and whole calculations over several devices: virtual ones of the CPU, and those of several processes."""
 
+import pickle
+
+import jax
 import numpy as np
 import pytest
 from scf_mesh_worker import calculation
@@ -33,6 +36,12 @@ def test_processes():
         assert one["devices"] == [2, 4]
         agrees(one["rhf"], calculation(None))
     assert found[0] == found[1]
+
+
+def test_a_result_is_kept_without_its_mesh():
+    mol, mesh = jaxqc.Molecule("He 0 0 0", basis="sto-3g"), jax.make_mesh((1,), ("devices",))
+    kept = pickle.loads(pickle.dumps(jaxqc.scf(mol, mesh=mesh)))
+    assert kept.method.mesh is None and abs(float(kept.energy) - float(jaxqc.scf(mol).energy)) < 1e-12
 
 
 def test_a_mesh_that_is_none():

@@ -60,6 +60,7 @@ def write(key: str, name: str, cubin: bytes, log: str) -> None:
         with tempfile.NamedTemporaryFile(dir=folder(), suffix=".part", delete=False) as file:
             temporary = file.name
             file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+        os.chmod(temporary, 0o644)  # whoever shares the folder may read it
         os.replace(temporary, _path(key))  # several processes may do so at once: each writes the same whole file
     except OSError as error:
         if temporary:

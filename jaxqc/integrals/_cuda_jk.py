@@ -218,15 +218,17 @@ def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, p
         some = density[begin : begin + 2]
         variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic())
         bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, some)
-        scale = jnp.ones(())
+        scale = jnp.ones((len(some), 1, 1))
         if (
             variant.deterministic
         ):  # elements of J and K are below the sum of |D| times the largest Schwarz bound squared
             scale = power_of_two(
-                jnp.sum(jnp.abs(some)) * jnp.exp(2.0 * jnp.max(pairs.bound).astype(jnp.float64)) / _LARGEST
+                jnp.sum(jnp.abs(some), axis=(1, 2), keepdims=True)
+                * jnp.exp(2.0 * jnp.max(pairs.bound).astype(jnp.float64))
+                / _LARGEST
             )
         sums = blocked(plan, pairs, some * scale, bounds, variant, omega, threshold, part, parts)
-        wanted = zip([floating(x, variant) / scale for x in sums], (coulomb, exchange), strict=True)
+        wanted = zip([floating(x, variant) / scale[:, 0] for x in sums], (coulomb, exchange), strict=True)
         done.append([_cuda_pairs.unblock(plan.ls, plan.cart, x, sign) if w else some[:0] for x, w in wanted])
     return [jnp.concatenate(x) for x in zip(*done, strict=True)]
 

@@ -201,7 +201,7 @@ def _jk_jvp(primals, tangents, **parameters):
     *shells, _, part = primals
     terms = []
     if density is not None:
-        terms.append(_jk.bind(*shells, density, part, **parameters))
+        terms.append(_jk.bind(*shells, density, part, **{**parameters, "symmetric": False}))
     if centers is not None:
         terms.append(_move.bind(*primals[:4], centers, part, **parameters))
     terms += _parameter_terms(_general, primals, [None, exponents, coefficients], parameters)

@@ -52,6 +52,10 @@ class Method:
     xc: KohnSham | None = None
     mesh: Mesh | None = None
 
+    def __getstate__(self):
+        # Devices belong to a process: a result that is kept, or sent to another one, is without them.
+        return {**self.__dict__, "mesh": None}
+
     @property
     def exchange(self) -> tuple[tuple[float, float], ...]:
         """Terms (coefficient, omega) of exact exchange."""
