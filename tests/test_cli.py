@@ -345,7 +345,10 @@ def test_reader_that_goes_away_is_status_1_and_the_file_is_written(tmp_path):
 @pytest.mark.alone
 def test_interrupt_is_answered_while_the_compiled_program_runs():
     command = [sys.executable, "-m", "jaxqc", "scf", WATER, "--basis", "cc-pv5z"]
+    # Where these tests run in the background Ctrl-C is ignored, also by whatever they start; not so what has a handler.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
         assert process.stdout is not None and process.stderr is not None
         for line in process.stdout:
             if line.split()[:1] == ["1"]:  # the first cycle: the program runs, and has a dozen to go
