@@ -57,6 +57,11 @@ def order(pair: Pair) -> tuple[int, int, int]:
     return (ncomp(*pair), *pair)
 
 
+def pairs_of(ls: Sequence[int]) -> list[Pair]:
+    """The classes (la, lb), la >= lb, of pairs of shells with these angular momenta."""
+    return sorted({(max(a, b), min(a, b)) for a in set(ls) for b in set(ls)})
+
+
 def classes(pairs: Sequence[Pair]) -> list[tuple[Pair, Pair]]:
     """All (bra, ket) of the pair classes that occur."""
     ordered = sorted(pairs, key=order)

@@ -225,5 +225,5 @@ def lowered(
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     """What the gradient of a restricted calculation with these shells compiles."""
     del arch  # one set of shapes so far
-    pairs = sorted({(max(a, b), min(a, b)) for a in set(ls) for b in set(ls)})
+    pairs = classes.pairs_of(ls)
     return [kernel(b, k, Variant(cart)).unit for b, k in classes.classes(pairs)]

@@ -253,7 +253,7 @@ def _self_test(plan: PairPlan, variant: Variant) -> None:
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     """What a restricted calculation with these shells compiles."""
     del arch  # one set of shapes so far
-    pairs = sorted({(max(a, b), min(a, b)) for a in set(ls) for b in set(ls)})
+    pairs = classes.pairs_of(ls)
     kernels = [classes.kernel(b, k, Variant(cart)) for b, k in classes.classes(pairs)]
     kernels += [classes.kernel(p, p, Variant(cart), bound=True) for p in pairs]
     kernels += [classes.ket_kernel(k, Variant(cart)) for k in {k.ket for k in kernels if not k.registers}]
