@@ -1,6 +1,6 @@
 """Times J and K on an NVIDIA GPU: whole builds, the preparation of pairs, and every class of integrals.
 
-    python experiments/eri_gpu_benchmark.py water_020=water.xyz:cc-pvdz ... [--classes] [--json OUT]
+    python experiments/eri_gpu_benchmark.py water_020=water.xyz:cc-pvdz ... [--classes] [--split] [--json OUT]
 
 Density of atoms (MINAO), threshold 1e-13. What GPU4PySCF 1.9.0 was measured with is compared with it, by name and
 basis: water_020, 057_Tamoxifen, 113_Taxol, 168_Valinomycin, gly30 in cc-pvdz; the first two in cc-pvtz; 020_Vitamin_C
@@ -33,11 +33,11 @@ GPU4PYSCF = {
 }
 
 
-def whole(system: measure.System) -> dict:
+def whole(system: measure.System, split: bool) -> dict:
     """Milliseconds of whole calls, from coordinates and density to J and K, and of their parts."""
 
-    def build(coords, density):
-        return jaxqc.integrals.jk(system.mol.with_coords(coords), density, symmetric=True)
+    def build(coords, density, **asked):
+        return jaxqc.integrals.jk(system.mol.with_coords(coords), density, symmetric=True, **asked)
 
     run = jax.jit(build)
     begin = time.perf_counter()
@@ -48,6 +48,10 @@ def whole(system: measure.System) -> dict:
     row["pairs_ms"] = 1e3 * measure.seconds(prepare, *system.operands)
     bounds = jax.jit(lambda d: _cuda_pairs.density_bounds(system.plan.ls, system.mol.cart, d))
     row["bounds_ms"] = 1e3 * measure.seconds(bounds, system.density)
+    if split:
+        for key, asked in (("j_ms", {"exchange": False}), ("k_ms", {"coulomb": False})):
+            alone = jax.jit(functools.partial(build, **asked))
+            row[key] = 1e3 * measure.seconds(alone, system.mol.coords, system.matrix)
     kernels = {c: classes.kernel(*c, measure.VARIANT) for c in system.classes}
     row["kernels_ms"] = 1e3 * measure.seconds(measure.sums(system, kernels))
     reference = GPU4PYSCF.get((system.name, system.basis))
@@ -86,11 +90,11 @@ def class_rows(system: measure.System) -> list[dict]:
 
 def page(results: list[dict]) -> str:
     """The tables of all systems."""
-    head = ["system", "nao", "whole, ms", "pairs", "kernels", "GPU4PySCF 1.9.0, ms", "ratio", "first call, s"]
+    head = ["system", "nao", "whole, ms", "J alone", "K alone", "pairs", "kernels", "GPU4PySCF", "ratio", "first, s"]
     rows = []
     for r in results:
         peer = [f"{r['gpu4pyscf_ms']:.0f}", f"{r['ratio']:.1f}"] if "ratio" in r else ["", ""]
-        times = [f"{r[k]:.3g}" for k in ("whole_ms", "pairs_ms", "kernels_ms")]
+        times = [f"{r[k]:.3g}" if k in r else "" for k in ("whole_ms", "j_ms", "k_ms", "pairs_ms", "kernels_ms")]
         rows.append([f"{r['name']} {r['basis']}", r["nao"], *times, *peer, r["first_s"]])
     text = measure.table(head, rows)
     for r in results:
@@ -116,12 +120,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="+", metavar="NAME=FILE:BASIS")
     parser.add_argument("--classes", action="store_true", help="every class of integrals as well")
+    parser.add_argument("--split", action="store_true", help="J alone and K alone as well")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = []
     for text in options.systems:
         system = measure.load(text)
-        row = {"name": system.name, "basis": system.basis, "nao": system.mol.nao} | whole(system)
+        row = {"name": system.name, "basis": system.basis, "nao": system.mol.nao} | whole(system, options.split)
         if options.classes:
             row["classes"] = class_rows(system)
         results.append(row)

@@ -41,6 +41,9 @@ class Nvrtc:
 
     def __init__(self, path: str):
         self.path = path
+        # Wheels of some versions do not say where the library finds its second half, which then must be there already
+        for builtins in Path(path).parent.glob("libnvrtc-builtins.so*"):
+            ctypes.CDLL(str(builtins))
         self._library = ctypes.CDLL(path)
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
@@ -85,7 +88,9 @@ class Nvrtc:
         )
         self._check(created, "nvrtcCreateProgram")
         try:
-            flags = [f"--gpu-architecture=sm_{arch}", "--std=c++17", "--ptxas-options=-v", *options]
+            # Functions without annotation are the device's: NVRTC before 13.2 takes generic lambdas for the host's
+            flags = [f"--gpu-architecture=sm_{arch}", "--std=c++17", "--device-as-default-execution-space"]
+            flags += ["--ptxas-options=-v", *options]
             array = (ctypes.c_char_p * len(flags))(*[flag.encode() for flag in flags])
             status = self._library.nvrtcCompileProgram(program, len(flags), array)
             log = self._text(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
