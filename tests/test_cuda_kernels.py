@@ -42,7 +42,8 @@ SPILLS = {
     "xc_order": 0,
     "xc_density": 200,
     "xc_density_tau": 640,
-    "xc_potential": 480,
+    "xc_potential": 300,
+    "xc_potential_tau": 300,
     "xc_gradient": 400,
 }
 

@@ -31,7 +31,7 @@ class SizeClass:
 
 
 def _unit(file: str, kernels: tuple[str, ...], lmax: int, cart: bool, **defines: int) -> Unit:
-    headers = ("xc_common.cuh", "xc_dots.cuh", "xc_product.cuh")
+    headers = ("xc_common.cuh", "xc_dots.cuh", "xc_product.cuh", "xc_tiles.cuh")
     return Unit(file, kernels, tuple(defines.items()), headers, ((HEADER, header(lmax, cart)),))
 
 
@@ -226,7 +226,7 @@ def _fits(fits: bool, capacity: int) -> None:
 class PotentialShape:
     """Points a chunk, warps, tiles a warp, blocks a multiprocessor, ends of classes.
 
-    `together`: with tau, values and derivatives are made at once and held side by side.
+    None among the ends: as far as shared memory goes. `moving`: batches of tiles, for lists of any length.
     """
 
     p: int
@@ -234,31 +234,20 @@ class PotentialShape:
     tpw: int
     minb: int
     ends: tuple[int | None, ...] = ()
-    together: bool = False
-
-    @property
-    def arrays(self) -> int:
-        """Arrays of orbital values in shared memory."""
-        return 4 if self.together else 2
+    moving: bool = False
 
 
 _POTENTIAL_SHAPES = (
     PotentialShape(32, 8, 1, 2, (96,)),
     PotentialShape(64, 8, 2, 1, (144, 192)),
     PotentialShape(32, 16, 1, 1, (256, None)),
+    PotentialShape(32, 16, 1, 1, moving=True),
 )
-_TAU_SHAPES = (
-    PotentialShape(32, 8, 1, 2, (96,), together=True),
-    PotentialShape(32, 16, 1, 1, (192,), together=True),
-    *_POTENTIAL_SHAPES[1:],
+_TAU_POTENTIAL_SHAPES = (
+    PotentialShape(32, 8, 1, 2, (96,)),
+    PotentialShape(32, 16, 1, 1, (192,)),
+    PotentialShape(16, 16, 1, 1, moving=True),
 )
-# Batches of tiles, for lists of any length.
-_SLOTS = PotentialShape(32, 16, 1, 1)
-
-
-def _potential_bytes(shape: PotentialShape, slots: int, functions: int, shells: int) -> int:
-    values = shape.arrays * 32 * slots * (shape.p + 4)
-    return 8 * values + _ENTRY * shells + 4 * functions + 8 * (-(-functions // 32)) + 16
 
 
 @functools.lru_cache(maxsize=256)
@@ -267,32 +256,36 @@ def potential_classes(
 ) -> tuple[SizeClass, ...]:
     """Classes of the potential kernel."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
+    kernel, shapes, arrays = "xc_potential", _POTENTIAL_SHAPES, 2
+    if ncomp > 4:
+        kernel, shapes, arrays = "xc_potential_tau", _TAU_POTENTIAL_SHAPES, 4
+    for shape in shapes:
+        limit = shared_limit(arch, shape.minb)
 
-    def add(shape: PotentialShape, high: int | None, rows: int, slots: int, moving: bool) -> None:
+        def size(functions, slots=None, shape=shape):
+            slots = -(-functions // 32) if slots is None else slots
+            shells = min(functions, capacity)
+            values = arrays * 32 * slots * (shape.p + 4)
+            return 8 * values + (_ENTRY + 2) * shells + 4 * functions + 8 * (-(-functions // 32)) + 16
+
+        if shape.moving:
+            room = (limit - size(most, 0)) // (size(0, 1) - size(0, 0))
+            ends, slots = (most,) if room >= 2 else (), min(room, -(-most // 32))
+        else:
+            fit = _largest(size, limit, most)
+            ends, slots = [min(fit, most if end is None else end) for end in shape.ends], None
         unit = _unit(
-            "xc_potential.cu", ("xc_potential",), lmax, cart, ROW=ROW_POTENTIAL, P=shape.p, W=shape.w, TPW=shape.tpw,
-            MINB=shape.minb, NC=ncomp, SLOTS=int(moving), FIXED=int(fixed), ALL=int(shape.together),
+            f"{kernel}.cu", (kernel,), lmax, cart, ROW=ROW_POTENTIAL, P=shape.p, W=shape.w, TPW=shape.tpw,
+            MINB=shape.minb, NC=ncomp, SLOTS=int(shape.moving), FIXED=int(fixed),
         )  # fmt: skip
-        shells = min(rows, capacity)
-        shared = _potential_bytes(shape, slots, rows, shells)
-        _fits(shared <= shared_limit(arch, shape.minb), capacity)
-        out.append(SizeClass(low, high, unit, "xc_potential", 32 * shape.w, shared, shells, rows, slots))
-
-    for shape in _TAU_SHAPES if ncomp > 4 else _POTENTIAL_SHAPES:
-
-        def size(n, shape=shape):
-            return _potential_bytes(shape, -(-n // 32), n, min(n, capacity))
-
-        fit = _largest(size, shared_limit(arch, shape.minb), most)
-        for end in shape.ends:
-            high = min(fit, most if end is None else end)
-            if high > low:
-                add(shape, None if high >= most else high, high, -(-high // 32), False)
-                low = high
-    if low < most:
-        room = shared_limit(arch, _SLOTS.minb) - _potential_bytes(_SLOTS, 0, most, min(most, capacity))
-        slots = max(2, room // (8 * _SLOTS.arrays * 32 * (_SLOTS.p + 4)))
-        add(_SLOTS, None, most, min(slots, -(-most // 32)), True)
+        for end in ends:
+            if end <= low:
+                continue
+            last, held = None if end >= most else end, -(-end // 32) if slots is None else slots
+            shells = min(end, capacity)
+            out.append(SizeClass(low, last, unit, kernel, 32 * shape.w, size(end, held), shells, end, held))
+            low = min(end, most)
+    _fits(low >= most, capacity)
     return tuple(out)
 
 
