@@ -11,6 +11,7 @@ import pytest
 import two_electron_cases as cases
 
 from jaxqc.integrals import _cuda_classes as cuda_classes
+from jaxqc.integrals import _cuda_hermite as cuda_hermite
 from jaxqc.integrals import _cuda_jk as cuda_jk
 from jaxqc.integrals import _cuda_pairs as cuda_pairs
 from jaxqc.integrals._contraction import contract
@@ -24,7 +25,7 @@ TIERS = ("registers", "lanes")
 
 @pytest.fixture
 def emulated(emulator, monkeypatch):
-    for module in (cuda_jk, cuda_pairs):
+    for module in (cuda_hermite, cuda_jk, cuda_pairs):
         monkeypatch.setattr(module, "call", emulator.call)
     monkeypatch.setattr(cuda_jk, "_BUSY", 8)  # few blocks: the emulator runs one after the other
 

@@ -123,7 +123,7 @@ def _norms(l, p):
 def test_single_precision_errs_by_less_than_its_bound(ls, emulator, monkeypatch):
     mol = _mole(ls, False)
     plan, pairs = _prepared(mol, emulator, monkeypatch)
-    kets = hermite._kets(plan, pairs, jnp.asarray(_density(mol, 2)))
+    kets = hermite._kets(plan, pairs, jnp.asarray(_density(mol, 2)), True, None)
     single, double = (hermite._sums(plan, pairs, kets, 2, hermite.Options(0.0, 1e-30, s), 0) for s in (1e60, 0.0))
     total = sum(float(t[0]) for t in kets[2].values())
     for l in plan.sizes:

@@ -17,6 +17,7 @@ constexpr int L = LA + LB, NCA = (LA + 1) * (LA + 2) / 2, NCB = (LB + 1) * (LB +
 constexpr double kSelf = 24.739429451193131;    // 2 pi^(5/2) / sqrt 2
 constexpr double kCoulomb = 34.986836655249725;  // 2 pi^(5/2)
 constexpr float kDead = 1e-20f;                  // bounds below this count as none
+constexpr float kMost = 3e38f;
 // Keys sort pairs of all orders at once: the uppermost four bits are the order's.
 constexpr int kKeyBits = 28;
 constexpr unsigned kLast = (1u << kKeyBits) - 1;
@@ -95,8 +96,8 @@ static __device__ __forceinline__ void powers_of(int l, int k, int* powers) {
   powers[2] = z;
 }
 
-// The bound of every entry as a bra, its centre, and a key that sorts bras: powers of two of the bound first, then place in space,
-// so that the lanes of a warp have similar distances from a ket.
+// The bound of every entry as a bra (no number where it is beyond single precision), its centre, and a key that sorts bras: powers of
+// two of the bound first, then place in space, so that the lanes of a warp have similar distances from a ket.
 extern "C" __global__ void hermite_bounds(const double* __restrict__ centres, const double* __restrict__ exponents,
                                           const int* __restrict__ first, const double* __restrict__ largest, int first_a,
                                           int first_b, int number_b, long long count, int tag, float* __restrict__ bounds,
@@ -112,7 +113,7 @@ extern "C" __global__ void hermite_bounds(const double* __restrict__ centres, co
     if (first[a] == a && first[b] == b) {
       x.place(centres + 3 * a, exponents[a], centres + 3 * b, exponents[b]);
       const double scale = largest[a] * largest[b] * x.decay * kSumA * kSumB * sqrt(kSelf * pow(x.p, -2.5));
-      if (scale > 0.0) {
+      if (!(scale <= 0.0)) {
         x.expand(centres + 3 * a, centres + 3 * b);
         double most = 0.0, axis[3][LA + 1][LB + 1];
         // sum_t |E_t| p^(t/2) (2t-1)!!^(1/2): the product over the axes bounds the norm.
@@ -137,7 +138,8 @@ extern "C" __global__ void hermite_bounds(const double* __restrict__ centres, co
         }
         // The factor by which a sum over J_tuv is multiplied at the end is not in J_tuv, but here.
         bound = __double2float_ru(scale * most);
-        if (!(bound >= kDead)) bound = 0.0f;
+        if (bound < kDead) bound = 0.0f;
+        else if (!(bound <= kMost)) bound = nanf("");
       }
     }
     bounds[k] = bound;

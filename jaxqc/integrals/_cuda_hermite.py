@@ -9,6 +9,7 @@ Primitives that several contracted shells share count once. Each sum has one own
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ import numpy as np
 from jaxqc.gpu import Step, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_hermite_units as units
 from jaxqc.integrals._shells import cartesian_offsets, offsets, spherical_offsets
+
+Check = Callable[[], None]
 
 _TILE = 64  # kets that share one rest of norms
 _SETS = 2  # densities that one kernel takes
@@ -92,7 +95,7 @@ class Pairs(NamedTuple):
     coefficients: jax.Array
     first: jax.Array  # the first primitive that is equal
     next: jax.Array  # the next one, or -1
-    bounds: dict[int, jax.Array]  # Coulomb norms; 0 for pairs that do not count
+    bounds: dict[int, jax.Array]  # Coulomb norms; 0 for pairs that do not count, no number for those beyond all
     places: dict[int, jax.Array]  # exponent and centre
     order: dict[int, jax.Array]  # pairs in the order in which they are summed for
 
@@ -110,10 +113,15 @@ def _members(p: Plan, c: Class):
     return [int32(p.begin[c.la]), int32(p.begin[c.lb]), int32(p.begin[c.lb + 1] - p.begin[c.lb])]
 
 
-def prepare(p: Plan, centers: jax.Array, exponents: jax.Array, coefficients: jax.Array) -> Pairs:
+def prepare(
+    p: Plan, centers: jax.Array, exponents: jax.Array, coefficients: jax.Array, check: Check | None = None
+) -> Pairs:
     """Pairs of primitives, sorted, for any number of densities.
 
-    **Arguments:** those of a `ShellList`: shapes `(nshell, 3)`, `(nprim,)`, `(nprim,)`.
+    **Arguments:**
+
+    - `centers`, `exponents`, `coefficients`: those of a `ShellList`: shapes `(nshell, 3)`, `(nprim,)`, `(nprim,)`.
+    - `check`: a test of fresh kernels.
     """
     primitives = (
         centers[jnp.asarray(p.owners)],
@@ -134,7 +142,8 @@ def prepare(p: Plan, centers: jax.Array, exponents: jax.Array, coefficients: jax
         arguments.append(result(3, 4 * (_first(p, c.la + c.lb) + c.offset)))
         unit = units.pair_unit(c.la, c.lb, p.cart)
         steps.append(Step(unit, "hermite_bounds", _BLOCK, tuple(arguments), grid=_grid(c.count)))
-    first, following, _, keys, *rest = call("jaxqc_hermite_bounds", steps, results, *primitives, jnp.asarray(p.begin))
+    operands = (*primitives, jnp.asarray(p.begin))
+    first, following, _, keys, *rest = call("jaxqc_hermite_bounds", steps, results, *operands, check=check)
     bounds, places = (dict(zip(p.sizes, rest[n::2], strict=True)) for n in range(2))
     return Pairs(*primitives, first, following, bounds, places, _sorted(p, keys))
 
@@ -150,8 +159,11 @@ def _sorted(p: Plan, keys: jax.Array) -> dict[int, jax.Array]:
     return {l: index[_first(p, l) : _first(p, l) + size] - _first(p, l) for l, size in p.sizes.items()}
 
 
-def _kets(p: Plan, pairs: Pairs, density: jax.Array):
-    """Rows of kets by falling norm, and for each tile of them the sum of its norms and all that follow, by order."""
+def _kets(p: Plan, pairs: Pairs, density: jax.Array, single: bool, check: Check | None):
+    """Rows of kets by falling norm, and for each tile of them the sum of its norms and all that follow, by order.
+
+    Rows in single precision are there where they are asked for.
+    """
     sets, steps = density.shape[0], []
     results = [_shape((sum(p.sizes.values()),), jnp.uint32)]
     for l, size in p.sizes.items():
@@ -165,11 +177,11 @@ def _kets(p: Plan, pairs: Pairs, density: jax.Array):
         arguments.append(result(0, 4 * (_first(p, c.la + c.lb) + c.offset)))
         unit = units.pair_unit(c.la, c.lb, p.cart)
         steps.append(Step(unit, "hermite_density", _BLOCK, tuple(arguments), grid=_grid(c.count)))
-    keys, *rest = call("jaxqc_hermite_density", steps, results, *operands)
+    keys, *rest = call("jaxqc_hermite_density", steps, results, *operands, check=check)
     rows, rows32, tails = {}, {}, {}
     for (l, order), unsorted, norms in zip(_sorted(p, keys).items(), rest[::2], rest[1::2], strict=True):
         rows[l] = unsorted[order]
-        rows32[l] = _narrow(rows[l], l, sets)
+        rows32[l] = _narrow(rows[l], l, sets) if single else jnp.zeros((1,), jnp.float32)
         norms = jnp.pad(norms[order].astype(jnp.float64), (0, -p.sizes[l] % _TILE))
         tails[l] = jnp.cumsum(jnp.sum(norms.reshape(-1, _TILE), axis=1)[::-1])[::-1]
     return rows, rows32, tails
@@ -184,7 +196,9 @@ def _narrow(rows: jax.Array, l: int, sets: int) -> jax.Array:
     return jnp.pad(numbers.astype(jnp.float32), ((0, 0), (0, padding)))
 
 
-def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", part) -> dict[int, jax.Array]:
+def _sums(
+    p: Plan, pairs: Pairs, kets, sets: int, options: "Options", part, check: Check | None = None
+) -> dict[int, jax.Array]:
     """J_tuv of every pair, by order."""
     orders, steps, results = list(p.sizes), [], []
     operands = [jnp.asarray(units.boys_tables(2 * orders[-1], single)) for single in (False, True)]
@@ -210,7 +224,7 @@ def _sums(p: Plan, pairs: Pairs, kets, sets: int, options: "Options", part) -> d
             arguments.append(result(k))
             grid = -(-p.sizes[l] // (32 * options.parts))
             steps.append(Step(sweep.unit, "hermite_coulomb", 32 * units.WARPS, tuple(arguments), grid=grid))
-    out = call("jaxqc_hermite_coulomb", steps, results, *operands, zeroed=range(len(orders)))
+    out = call("jaxqc_hermite_coulomb", steps, results, *operands, zeroed=range(len(orders)), check=check)
     return dict(zip(orders, out, strict=True))
 
 
@@ -256,7 +270,12 @@ def units_of(p: Plan, sets: int = 1) -> list[units.Unit]:
 
 
 def coulomb(
-    p: Plan, pairs: Pairs, density: jax.Array, options: Options = DEFAULT, part: jax.Array | int = 0
+    p: Plan,
+    pairs: Pairs,
+    density: jax.Array,
+    options: Options = DEFAULT,
+    part: jax.Array | int = 0,
+    check: Check | None = None,
 ) -> jax.Array:
     r"""$J_{ij} = \sum_{kl} (ij|kl) D_{kl}$.
 
@@ -266,12 +285,14 @@ def coulomb(
     - `density`: shape `(n, nao, nao)`, symmetric.
     - `options`: operator, accuracy, division of work.
     - `part`: which part of the work is done, below `options.parts`; the results of all of them add up to J.
+    - `check`: a test of fresh kernels.
 
     **Returns:** shape `(n, nao, nao)`.
     """
     out = []
     for start in range(0, density.shape[0], _SETS):
         some = density[start : start + _SETS]
-        sums = _sums(p, pairs, _kets(p, pairs, some), some.shape[0], options, part)
+        kets = _kets(p, pairs, some, options.single > 0.0, check)
+        sums = _sums(p, pairs, kets, some.shape[0], options, part, check)
         out.append(_matrix(p, pairs, sums, some.shape[0]))
     return jnp.concatenate(out) if out else density

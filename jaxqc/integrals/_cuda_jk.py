@@ -10,13 +10,16 @@ from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_classes as classes
-from jaxqc.integrals import _cuda_pairs
+from jaxqc.integrals import _cuda_hermite, _cuda_pairs
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
 from jaxqc.integrals._tables import boys_rows, exp_grid, rys_table
 
 # Blocks that keep the device busy: few bra pairs share their kets among several blocks.
 _BUSY = 1056
+# J comes from Hermite Gaussians, and K alone from the quartets, up to this l: beyond, bodies of Hermite Gaussians are
+# too long to compile.
+_HERMITE_LMAX = 4
 _FIXED_POINT = 2.0**46
 _LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
 
@@ -199,15 +202,26 @@ def lowered(
     if not len(density):
         return [density, density]
     operands = (centers, exponents, coefficients)
-    plan = _cuda_pairs.plan(*layout, cart)
-    pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
-    build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold, part=part, parts=parts)
-    even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
-    j, k = build(even, 1, coulomb, exchange)
-    if exchange and not symmetric:
-        k += build(density - even, -1, False, True)[1]
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
-    finite &= ~jnp.any(jnp.isnan(pairs.bound))  # integrals beyond double precision
+    even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
+    split = coulomb and max(layout[0]) <= _HERMITE_LMAX
+    j = k = density[:0]
+    if split:
+        p = _cuda_hermite.plan(*layout, cart)
+        check = functools.partial(_test_coulomb, layout[0], cart, min(len(density), 2))
+        pairs = _cuda_hermite.prepare(p, *operands, check)
+        options = _cuda_hermite.Options(omega, threshold, 0.0, parts)
+        j = _cuda_hermite.coulomb(p, pairs, even, options, part, check)
+        finite &= ~functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(b)) for b in pairs.bounds.values()])
+    if exchange or not split:
+        plan = _cuda_pairs.plan(*layout, cart)
+        pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
+        build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold, part=part, parts=parts)
+        both, k = build(even, 1, coulomb and not split, exchange)
+        j = j if split else both
+        if exchange and not symmetric:
+            k += build(density - even, -1, False, True)[1]
+        finite &= ~jnp.any(jnp.isnan(pairs.bound))  # integrals beyond double precision
     return [jnp.where(finite, x, jnp.nan) for x in (j, k)]
 
 
@@ -250,11 +264,23 @@ def _self_test(plan: PairPlan, variant: Variant) -> None:
     verify(tuple(sorted(set(plan.ls))), variant)
 
 
+def _test_coulomb(ls: tuple[int, ...], cart: bool, sets: int) -> None:
+    """The same for J by Hermite Gaussians."""
+    from jaxqc.integrals._cuda_self_test import verify_coulomb
+
+    verify_coulomb(tuple(sorted(set(ls))), cart, sets)
+
+
 def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     """What a restricted calculation with these shells compiles."""
     del arch  # one set of shapes so far
     pairs = classes.pairs_of(ls)
-    kernels = [classes.kernel(b, k, Variant(cart)) for b, k in classes.classes(pairs)]
+    split = max(ls) <= _HERMITE_LMAX
+    variant = Variant(cart, coulomb=not split)
+    kernels = [classes.kernel(b, k, variant) for b, k in classes.classes(pairs)]
     kernels += [classes.kernel(p, p, Variant(cart), bound=True) for p in pairs]
-    kernels += [classes.ket_kernel(k, Variant(cart)) for k in {k.ket for k in kernels if not k.registers}]
-    return [k.unit for k in kernels]
+    if split:
+        coulomb = _cuda_hermite.units_of(_cuda_hermite.plan(ls, (1,) * len(ls), cart))
+    else:
+        coulomb = [classes.ket_kernel(k, variant).unit for k in {k.ket for k in kernels if not k.registers}]
+    return [*(k.unit for k in kernels), *coulomb]

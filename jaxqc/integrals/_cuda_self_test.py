@@ -6,12 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqc.integrals import _cuda_jk, _cuda_pairs
+from jaxqc.integrals import _cuda_hermite, _cuda_jk, _cuda_pairs
 from jaxqc.integrals._cuda_classes import Variant
 from jaxqc.integrals._jk import jk as reference
+from jaxqc.integrals._jk import nao_of
 from jaxqc.integrals._shells import ShellList
 
 _THRESHOLD = 1e-13
+_ADVICE = (
+    ". Remove them with `jaxqc kernels clear`, update the driver and the CUDA wheels of JAX, or compute on CPUs "
+    "(JAX_PLATFORMS=cpu)."
+)
 _TOLERANCE = 1e-10  # of the largest element: high angular momenta lose a few digits
 
 
@@ -31,24 +36,35 @@ def _shells(ls: tuple[int, ...]) -> ShellList:
     )
 
 
-def _difference(ls: tuple[int, ...], variant: Variant) -> float:
-    """The largest difference of J and K from those of the CPU, relative to their largest element."""
+def _case(ls: tuple[int, ...], cart: bool, sets: int, coulomb: bool, exchange: bool):
+    """Shells, their arrays with symmetric densities, and J and K of the CPU."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         shells = _shells(ls)
-        sizes = [(l + 1) * (l + 2) // 2 if variant.cart else 2 * l + 1 for l in shells.ls]
-        x = np.random.default_rng(1).normal(size=(variant.sets, sum(sizes), sum(sizes)))
+        nao = nao_of(shells.ls, cart)
+        x = np.random.default_rng(1).normal(size=(sets, nao, nao))
         density = x + x.transpose(0, 2, 1)
         expected = reference(
             shells,
             jnp.asarray(density),
-            cart=variant.cart,
-            coulomb=variant.coulomb,
-            exchange=variant.exchange,
+            cart=cart,
+            coulomb=coulomb,
+            exchange=exchange,
             omega=0.0,
             threshold=_THRESHOLD,
         )
-        expected = jax.tree.map(np.asarray, expected)
         host = [np.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients, density)]
+        return shells, host, [np.asarray(x) for x in expected]
+
+
+def _error(found: jax.Array, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest element."""
+    error = np.max(np.abs(np.asarray(found) - expected)) / np.max(np.abs(expected))
+    return float(error) if np.isfinite(error) else np.inf
+
+
+def _difference(ls: tuple[int, ...], variant: Variant) -> float:
+    """The largest difference of J and K from those of the CPU."""
+    shells, host, expected = _case(ls, variant.cart, variant.sets, variant.coulomb, variant.exchange)
     plan = _cuda_pairs.plan(shells.ls, shells.nprims, variant.cart)
     schwarz = functools.partial(_cuda_jk.schwarz, plan)
 
@@ -64,9 +80,7 @@ def _difference(ls: tuple[int, ...], variant: Variant) -> float:
     worst = 0.0
     for wanted, block, matrix in zip((variant.coulomb, variant.exchange), blocks, expected, strict=True):
         if wanted:
-            found = np.asarray(_cuda_pairs.unblock(plan.ls, plan.cart, block, 1))
-            error = np.max(np.abs(found - matrix)) / np.max(np.abs(matrix))
-            worst = max(worst, float(error) if np.isfinite(error) else np.inf)
+            worst = max(worst, _error(_cuda_pairs.unblock(plan.ls, plan.cart, block, 1), matrix))
     return worst
 
 
@@ -82,6 +96,27 @@ def verify(ls: tuple[int, ...], variant: Variant) -> None:
             f"The GPU kernels of electron-repulsion integrals, compiled for this device ({variant}), give results that "
             f"differ from those of the CPU by {worst:.1e} of the largest element"
             + (f"; shells of l = {', '.join(map(str, wrong))} alone show it" if wrong else "")
-            + ". Remove them with `jaxqc kernels clear`, update the driver and the CUDA wheels of JAX, or compute on "
-            "CPUs (JAX_PLATFORMS=cpu)."
+            + _ADVICE
+        )
+
+
+@functools.cache  # several calls of one build ask for it
+def verify_coulomb(ls: tuple[int, ...], cart: bool, sets: int) -> None:
+    """Tests the kernels of J by Hermite Gaussians for shells of the angular momenta `ls`.
+
+    **Raises:** `RuntimeError` where J differs from that of the CPU.
+    """
+    shells, host, (expected, _) = _case(ls, cart, sets, True, False)
+    plan = _cuda_hermite.plan(shells.ls, shells.nprims, cart)
+    options = _cuda_hermite.Options(threshold=_THRESHOLD, single=0.0)
+
+    @jax.jit
+    def build(*operands):
+        return _cuda_hermite.coulomb(plan, _cuda_hermite.prepare(plan, *operands[:3]), operands[3], options)
+
+    worst = _error(build(*map(jnp.asarray, host)), expected)
+    if worst > _TOLERANCE:
+        raise RuntimeError(
+            f"The GPU kernels of Coulomb matrices, compiled for this device, give results that differ from those of "
+            f"the CPU by {worst:.1e} of the largest element, for shells of l = {', '.join(map(str, ls))}{_ADVICE}"
         )
