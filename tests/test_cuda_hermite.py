@@ -12,8 +12,10 @@ from jaxqc.ffi_kernels.rcg.hermite import emit_hermite, hermite_components, part
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_hermite as hermite
 from jaxqc.integrals import _cuda_hermite_units as units
+from jaxqc.integrals import _cuda_self_test as self_test
 from jaxqc.integrals._boys_table import boys_table
 from jaxqc.integrals._jk import jk
+from jaxqc.integrals._shells import ShellList
 
 
 def _derivatives(g, r, top):
@@ -107,6 +109,24 @@ def test_matrices_of_s_and_p_shells_are_those_of_pyscf(emulator, monkeypatch):
     halves = hermite.Options(omega=0.4, parts=2)
     attenuated = sum(hermite.coulomb(plan, pairs, density, halves, part) for part in range(2))
     assert np.max(np.abs(attenuated - _reference(mol, density, 0.4))) < 1e-12 * scale
+
+
+def test_fresh_kernels_that_differ_from_those_of_the_cpu_are_refused(monkeypatch):
+    """The kernels themselves pass this test on a device; here others stand for them, right and wrong ones."""
+    verify = self_test.verify_coulomb.__wrapped__  # nothing of this is to be remembered
+    error = 0.0
+
+    def coulomb(plan, shells, density, options):
+        j = jk(shells, density, cart=plan.cart, coulomb=True, exchange=False, omega=0.0, threshold=options.threshold)[0]
+        return j.at[0, 2, 1].multiply(1.0 + error)
+
+    shells = self_test._shells((0, 1))
+    monkeypatch.setattr(hermite, "prepare", lambda _, *operands: ShellList(shells.ls, shells.nprims, *operands))
+    monkeypatch.setattr(hermite, "coulomb", coulomb)
+    verify((0, 1), False, 1)
+    error = 1e-8
+    with pytest.raises(RuntimeError, match="l = 0, 1"):
+        verify((0, 1), False, 1)
 
 
 def _norms(l, p):
