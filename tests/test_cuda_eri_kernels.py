@@ -9,8 +9,8 @@ from jaxqc.integrals._cuda_classes import Variant
 
 # What a restricted calculation runs: K alone, J being made of Hermite Gaussians.
 _PLAIN = Variant(False, coulomb=False)
-# Bytes of spill stores and loads of its kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Those not named
-# have none. What deep contraction needs in registers leaves some classes without room; they are still faster so than
+# Bytes of spill stores and loads of its kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Others
+# have none. What deep contraction needs in registers leaves these without room; they are still faster so than
 # with fewer blocks on a multiprocessor.
 SPILLS = {
     "0000": 16, "2000": 24, "2010": 20, "2020": 192, "1111": 192, "3010": 152, "3020": 72, "3011": 1064, "3030": 2544,
