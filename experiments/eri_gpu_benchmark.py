@@ -2,7 +2,7 @@
 
     python experiments/eri_gpu_benchmark.py water_020=water.xyz:cc-pvdz ... [--classes] [--split] [--json OUT]
 
-Density of atoms (MINAO), threshold 1e-13. What GPU4PySCF 1.9.0 was measured with is compared with it, by name and
+Density of three cycles, threshold 1e-13. What GPU4PySCF 1.9.0 was measured with is compared with it, by name and
 basis: water_020, 057_Tamoxifen, 113_Taxol, 168_Valinomycin, gly30 in cc-pvdz; the first two in cc-pvtz; 020_Vitamin_C
 in cc-pvqz.
 """

@@ -2,7 +2,7 @@
 
     python experiments/eri_gpu_gradient.py water_020=water.xyz:cc-pvdz ... [--classes] [--shapes CLASS ...]
 
-Density of atoms (MINAO), threshold 1e-13, weights of the Hartree-Fock energy. `--shapes` tries both tiers and several
+Density of three cycles, threshold 1e-13, weights of the Hartree-Fock energy. `--shapes` tries both tiers and several
 launch shapes for classes such as 1111 (pppp).
 """
 

@@ -55,12 +55,30 @@ def prepare(plan: _cuda_pairs.PairPlan, centers: jax.Array, exponents: jax.Array
     return _cuda_pairs.prepare(plan, centers, exponents, coefficients, THRESHOLD, schwarz)
 
 
+def after_three_cycles(mol: jaxqc.Molecule) -> jax.Array:
+    """The density of three cycles of plain iterations from that of atoms; extended, as a converged one is."""
+    density = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
+    core = jaxqc.integrals.kinetic(mol) + jaxqc.integrals.nuclear(mol)
+    values, vectors = jnp.linalg.eigh(jaxqc.integrals.overlap(mol))
+    root = vectors / jnp.sqrt(values)
+
+    @jax.jit
+    def cycle(density):
+        j, k = jaxqc.integrals.jk(mol, density, symmetric=True)
+        c = root @ jnp.linalg.eigh(root.T @ (core + j - 0.5 * k) @ root)[1][:, : mol.nelec // 2]
+        return 2.0 * c @ c.T
+
+    for _ in range(3):
+        density = cycle(density)
+    return density
+
+
 def load(text: str) -> System:
     """A system from NAME=FILE:BASIS or FILE:BASIS."""
     name, _, rest = text.rpartition("=")
     file, _, basis = rest.rpartition(":")
     mol = jaxqc.Molecule(file, basis=basis)
-    matrix = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
+    matrix = after_three_cycles(mol)
     shells, contraction = two_electron_shells(mol)
     density = matrix if contraction is None else contraction @ matrix @ contraction.T
     plan = _cuda_pairs.plan(shells.ls, shells.nprims, mol.cart)
