@@ -1,0 +1,154 @@
+"""How evenly the quartets of J and K are dealt to devices: operations that each of them would do, counted on a CPU.
+
+    python experiments/eri_gpu_balance.py FILE:BASIS ... [--devices 2 4 8] [--json OUT]
+
+Pairs are listed and sorted by the GPU's own code, run thread by thread, with Schwarz bounds of libcint; each bra pair
+counts the kets that pass the screening with the density of atoms (MINAO), threshold 1e-13, J and K. A device takes
+every n-th bra pair of each class. The figure is the largest share over the mean.
+"""
+
+import argparse
+import ctypes
+import functools
+import json
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import eri_gpu_measure as measure
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pyscf import gto, scf
+from pyscf.scf import _vhf
+
+import jaxqc
+from jaxqc.integrals import _cuda_classes as classes
+from jaxqc.integrals import _cuda_pairs
+from jaxqc.integrals._decontraction import two_electron_shells
+from jaxqc.integrals._shells import ShellList
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from cuda_emulation import Emulator  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+_ANGULAR_FACTOR = {0: 0.282094791773878143, 1: 0.488602511902919921}  # which libcint multiplies by itself
+
+
+def libcint_bounds(shells: ShellList, cart: bool) -> np.ndarray:
+    """log max (ij|ij)^(1/2) of pairs of shells; shape `(nshell, nshell)`."""
+    mole = gto.Mole(cart=cart, verbose=0)
+    centers, exponents, coefficients = (np.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients))
+    start = gto.PTR_ENV_START
+    places = start + 3 * np.arange(len(centers))
+    numbers = start + centers.size + np.concatenate([[0], np.cumsum(shells.nprims)])[:-1]
+    mole._atm = np.zeros((len(centers), gto.ATM_SLOTS), np.int32)
+    mole._atm[:, gto.PTR_COORD] = places
+    mole._bas = np.zeros((len(centers), gto.BAS_SLOTS), np.int32)
+    columns = (np.arange(len(centers)), shells.ls, shells.nprims, 1, 0, numbers, numbers + len(exponents))
+    for slot, column in enumerate(columns):
+        mole._bas[:, slot] = column
+    factor = np.repeat([_ANGULAR_FACTOR.get(l, 1.0) for l in shells.ls], shells.nprims)
+    mole._env = np.concatenate([np.zeros(start), centers.ravel(), exponents, coefficients / factor])
+    n, found = len(centers), np.empty((len(centers),) * 2)
+    name = "int2e_cart" if cart else "int2e_sph"
+    optimizer = _vhf.make_cintopt(mole._atm, mole._bas, mole._env, name)
+    _vhf.libcvhf.CVHFnr_int2e_q_cond(
+        getattr(_vhf.libcvhf, name),
+        optimizer,
+        found.ctypes.data_as(ctypes.c_void_p),
+        mole.ao_loc_nr().ctypes.data_as(ctypes.c_void_p),
+        mole._atm.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_int(n),
+        mole._bas.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_int(n),
+        mole._env.ctypes.data_as(ctypes.c_void_p),
+    )
+    return np.log(np.maximum(found, 1e-300))
+
+
+@functools.partial(jax.jit, static_argnames="same")
+def _kets_of_bras(bras, kets, density, same: bool):
+    """For each bra the kets that pass, and their primitives. Bras, kets: (place, shells, bound, primitives)."""
+    top = np.float32(np.log(4.0))  # a quartet meets each block of the density four times in J
+    threshold = np.float32(np.log(measure.THRESHOLD))
+    place, shells, bound, primitives = kets
+    ket_block = density[shells[:, 0], shells[:, 1]]
+
+    def count(bra):
+        at, (i, j), bra_bound, _ = bra
+        row = jnp.maximum(density[i], density[j])
+        d = jnp.maximum(density[i, j], ket_block) + top
+        d = jnp.maximum(d, jnp.maximum(row[shells[:, 0]], row[shells[:, 1]]))
+        wanted = bra_bound + bound + d > threshold
+        wanted &= (place <= at) if same else True
+        return jnp.sum(wanted), jnp.sum(jnp.where(wanted, primitives, 0))
+
+    return jax.lax.map(count, bras, batch_size=16)
+
+
+def work(mol: jaxqc.Molecule) -> dict[tuple, np.ndarray]:
+    """Operations of each bra pair of each class, in the order in which they are dealt."""
+    matrix = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
+    shells, contraction = two_electron_shells(mol)
+    density = matrix if contraction is None else contraction @ matrix @ contraction.T
+    plan = _cuda_pairs.plan(shells.ls, shells.nprims, mol.cart)
+    bounds = jnp.asarray(libcint_bounds(shells, mol.cart), jnp.float32)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(_cuda_pairs, "call", Emulator(Path(folder)).call),
+    ):
+
+        def schwarz(pairs):
+            return bounds[pairs.shells[:, 0], pairs.shells[:, 1]]
+
+        operands = (shells.centers, shells.exponents, shells.coefficients)
+        pairs = _cuda_pairs.prepare(plan, *operands, measure.THRESHOLD, schwarz)
+        block = _cuda_pairs.density_bounds(plan.ls, mol.cart, density[None])[0]
+    groups = np.asarray(pairs.groups)
+    runs = {
+        (la, lb): (
+            jnp.arange(groups[n, -1] - first),
+            *(x[first : groups[n, -1]] for x in (pairs.shells, pairs.bound, pairs.info[:, 3])),
+        )
+        for n, (la, lb, first, _) in enumerate(plan.classes)
+    }
+    found = {}
+    for bra, ket in classes.classes(list(runs)):
+        tier = "registers" if classes.kernel(bra, ket, measure.VARIANT).registers else "lanes"
+        quartets, primitives = (np.asarray(x) for x in _kets_of_bras(runs[bra], runs[ket], block, bra == ket))
+        primitives = primitives.astype(float) * np.asarray(runs[bra][3])
+        each, once = measure.operations(bra, ket, tier)
+        found[bra, ket] = each * primitives + once * quartets
+    return found
+
+
+def shares(found: dict[tuple, np.ndarray], devices: int) -> np.ndarray:
+    """The work of each device over the mean."""
+    parts = np.array([sum(w[n::devices].sum() for w in found.values()) for n in range(devices)])
+    return parts / parts.mean()
+
+
+def main():
+    """Reads the arguments; prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("systems", nargs="+", metavar="FILE:BASIS")
+    parser.add_argument("--devices", nargs="+", type=int, default=[2, 4, 8])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for text in options.systems:
+        file, _, basis = text.rpartition(":")
+        found = work(jaxqc.Molecule(file, basis=basis))
+        rows.append({"system": f"{Path(file).stem} {basis}", "tflop": sum(w.sum() for w in found.values()) / 1e12})
+        rows[-1] |= {str(n): round(float(shares(found, n).max()), 5) for n in options.devices}
+        print(json.dumps(rows[-1]), flush=True)
+    if options.json:
+        measure.keep(options.json, rows)
+    head = ["system", "10^12 operations", *(f"{n} devices" for n in options.devices)]
+    cells = [[r["system"], f"{r['tflop']:.3g}", *(f"{r[str(n)]:.4f}" for n in options.devices)] for r in rows]
+    print(measure.table(head, cells))
+
+
+if __name__ == "__main__":
+    main()
