@@ -43,7 +43,7 @@ def class_seconds(system: measure.System, bra, ket) -> float:
         weights = (0.5 * density, -0.25 * density)
         with mock.patch.object(classes, "classes", lambda _: [(bra, ket)]):
             return gradient.sums(
-                system.plan, pairs, measure.VARIANT, part, 1, 0.0, measure.THRESHOLD, density, *weights, test=False
+                system.plan, pairs, classes.Variant(False), part, 1, 0.0, measure.THRESHOLD, density, *weights, test=False
             )
 
     return measure.seconds(jax.jit(run), system.pairs, system.density, repeat=1)

@@ -26,7 +26,7 @@ from jaxqc.integrals._decontraction import two_electron_shells
 
 THRESHOLD = 1e-13
 PEAK = 34.0  # TFLOP/s of an H200 in double precision; 67 by matrix units, which these kernels do not use
-VARIANT = Variant(cart=False)
+VARIANT = Variant(cart=False, coulomb=False)  # J is made of Hermite Gaussians
 COUNT = str(Path(__file__).with_name("eri_gpu_count.cu"))
 
 
@@ -106,7 +106,7 @@ def only(kernels: dict[tuple[Pair, Pair], Kernel]):
     """Builds made of the kernels given alone."""
     with (
         mock.patch.object(classes, "classes", lambda pairs: list(kernels)),
-        mock.patch.object(classes, "kernel", lambda bra, ket, variant: kernels[bra, ket]),
+        mock.patch.object(classes, "kernels", lambda bra, ket, variant: [kernels[bra, ket]]),
     ):
         yield
 
@@ -130,7 +130,7 @@ def with_blocks(kernel: Kernel, blocks: int) -> Kernel:
 
 def in_tier(bra: Pair, ket: Pair, tier: str, blocks: int = 1) -> Kernel:
     """The kernel of a class in a tier."""
-    with mock.patch.object(classes, "shape", lambda *_: (tier == "registers", blocks)):
+    with mock.patch.object(classes, "shape", lambda *_, **__: (tier == "registers", blocks)):
         return classes.kernel.__wrapped__(bra, ket, VARIANT)
 
 
@@ -177,7 +177,7 @@ def _setup(total: int, lanes: bool) -> int:
 
 @functools.cache
 def operations(bra: Pair, ket: Pair, tier: str) -> tuple[int, int]:
-    """Operations of a quartet of primitives, and those once for each contracted quartet, with J and K."""
+    """Operations of a quartet of primitives, and those once for each contracted quartet, with K."""
     ne, nf = ncomp(*bra), ncomp(*ket)
     nab, ncd = nsph(bra[0]) * nsph(bra[1]), nsph(ket[0]) * nsph(ket[1])
     total = sum(bra) + sum(ket)
@@ -189,7 +189,7 @@ def operations(bra: Pair, ket: Pair, tier: str) -> tuple[int, int]:
         planes = sum(1 for _ in {(x, y) for x, y, _ in pair_components(*bra)})
         primitive = _setup(total, True) + 3 * roots * (12 + table) + roots * nf * (planes + 2 * ne)
     carried = nf * _linear(hrr_graph(*bra)) + nab * _linear(hrr_graph(*ket))
-    return primitive, carried + 6 * 2 * nab * ncd
+    return primitive, carried + 4 * 2 * nab * ncd
 
 
 def flops(bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int) -> float:
