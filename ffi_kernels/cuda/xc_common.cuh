@@ -153,3 +153,28 @@ __device__ __forceinline__ int load_entries(const Lists& lists, int row, int ns,
   __syncthreads();
   return *total;
 }
+
+// Lists the shells [begin, end) that are wanted by angular momentum, so that neighbours in the list are mostly of one kind; returns
+// how many there are. All threads call it; what they read and write meets at barriers on both sides.
+template <int WARPS, class Wanted>
+__device__ __forceinline__ int list_by_momentum(const ShellEntry* entries, int begin, int end, short* list, int* listed, Wanted wanted) {
+  const int lane = threadIdx.x & 31;
+  __syncthreads();
+  // A warp counts the shells of smaller momenta, then adds its own; the last counts all.
+  for (int l = threadIdx.x >> 5; l <= LMAX + 1; l += WARPS) {
+    int at = 0;
+#pragma unroll 1
+    for (int pass = 0; pass < (l > LMAX ? 1 : 2); pass++) {
+      for (int base = begin; base < end; base += 32) {
+        const int s = base + lane;
+        const bool mine = s < end && (pass ? entries[s].l == l : entries[s].l < l) && wanted(entries[s]);
+        const unsigned voters = __ballot_sync(0xffffffffu, mine);
+        if (pass && mine) list[at + __popc(voters & ((1u << lane) - 1))] = static_cast<short>(s);
+        at += __popc(voters);
+      }
+    }
+    if (l > LMAX && lane == 0) *listed = at;
+  }
+  __syncthreads();
+  return *listed;
+}

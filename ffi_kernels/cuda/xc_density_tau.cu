@@ -1,22 +1,22 @@
 // Density, its gradient and tau on rows of points: values and derivatives of orbitals side by side in shared memory.
 //
 // With A = (phi, d_x phi, d_y phi, d_z phi), pairs of functions c > k on one side of the diagonal of D count twice: a warp takes a
-// slab of 8 functions c, multiplies its columns of D, read once, with all four A over the functions k before it, and the dots of
+// slab of 8 functions c and PART functions k before it, multiplies its columns of D, read once, with all four A, and the dots of
 // Y = sum_k A_k D_kc with the A of the slab are rho = Y_0 phi, d_i rho = Y_0 d_i phi + Y_i phi and 2 tau = sum_i Y_i d_i phi.
 // Lists that are longer than what is held go in windows of half of it: one for the functions c, one for the functions k.
-// Macros: ROW points a row, P = 32 points a block, MW = 1, CW warps, KU steps of D held ahead, MINB blocks a multiprocessor.
+// Macros: ROW points a row, P = 16 or 32 points at a time (half warps make different shells, or whole ones), MW = 1, CW warps, KU
+// steps of D held ahead, MINB blocks a multiprocessor.
 #include "xc_product.cuh"
 
 #define WARPS CW
-constexpr int SUMS = 5;
+constexpr int SUMS = 5, PART = 64, SHARE = 32 / P;
 
 extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
     const ShellRecord* shells, const Primitive* prims, const double* points, const int* count, const int* order, const int* list,
     const float* bound, const float* weight_max, const int* overflow, const double* density, const double* largest, double* out,
     int64 n, int nrow, int capacity, int nao, int low, int high, int max_shells, int max_functions, int chunk, double inverse_epsilon) {
   extern __shared__ double shared[];
-  __shared__ int total;
-  constexpr int SPLIT = ROW / P;
+  __shared__ int total, listed;
   const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   double* phi = shared;  // [4][chunk][LD]
@@ -25,127 +25,133 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
   int* idx = reinterpret_cast<int*>(entries + max_shells);
   float* slab_bound = reinterpret_cast<float*>(idx + max_functions);
   short* slab_shell = reinterpret_cast<short*>(slab_bound + max_functions / 8);
+  short* by_momentum = slab_shell + max_functions / 8;
   const int2 range = class_range(lists.first, low, high);
   const double poison = __ldg(overflow) > capacity ? __longlong_as_double(0x7ff8000000000000ll) : 0.0;
   const double dmax = __ldg(largest);
-  for (int item = range.x * SPLIT + blockIdx.x; item < range.y * SPLIT; item += gridDim.x) {
-    const int row = __ldg(order + item / SPLIT);
-    const int64 first_point = static_cast<int64>(row) * ROW + (item % SPLIT) * P;
+  for (int item = range.x + blockIdx.x; item < range.y; item += gridDim.x) {
+    const int row = __ldg(order + item);
     const int ns = __ldg(count + row);
     const int functions = load_entries(lists, row, ns, entries, &total);
     const int padded = (functions + 7) & ~7, slabs = padded >> 3;
     describe_functions(entries, ns, functions, idx, slab_bound, slab_shell);
     __syncthreads();
     const float factor = static_cast<float>(fmin(dmax * inverse_epsilon * __ldg(weight_max + row), 1e30));
-    const double* p = points + 3 * (first_point + lane);
-    const double X = p[0], Y = p[1], Z = p[2];
-    // Functions [k0, k1) go to slots from `slot` on.
-    const auto hold = [&](int k0, int k1, int slot) {
-      double* to = phi + slot * LD;
-      for (int i = tid; i < (k1 - functions) * P; i += WARPS * 32) {
-#pragma unroll
-        for (int a = 0; a < 4; a++) to[a * array + (functions - k0 + i / P) * LD + i % P] = 0.0;
-      }
-      for (int s = slab_shell[k0 >> 3] + warp; s < ns; s += WARPS) {
-        const ShellEntry e = entries[s];
-        if (e.offset >= k1) break;
-        const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
-        double R[1], R1[1];
-        radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
-        const int f = static_cast<int>(e.offset) - k0;
-        angular_gradients(e.l, x, y, z, [&](int m, double v, double vx, double vy, double vz) {
-          if (static_cast<unsigned>(f + m) >= static_cast<unsigned>(k1 - k0)) return;
-          const double along = v * R1[0];
-          double* at = to + (f + m) * LD + lane;
-          at[0] = v * R[0];
-          at[array] = fma(along, x, R[0] * vx);
-          at[2 * array] = fma(along, y, R[0] * vy);
-          at[3 * array] = fma(along, z, R[0] * vz);
-        });
-      }
-    };
+    // The number of functions that slab c has to meet.
+    const auto partners = [&](int c) { return prefix(slab_bound, slabs, c, factor, lane); };
     const int window = padded <= chunk ? chunk : chunk / 2;
-    double sum[4][SUMS] = {};  // of points 8 q + g
-    int held = 0;              // the window of functions k
-    for (int c0 = 0; c0 < padded; c0 += window) {
-      const int c1 = min(padded, c0 + window), slot = c0 ? window : 0;
-      // Partners of its first slab, which has the largest bound: later slabs reach no further.
-      const int reach = min(prefix(slab_bound, slabs, c0 >> 3, factor, lane), c1);
-      if (reach == 0) break;
-      if (c0) __syncthreads();
-      hold(c0, c1, slot);
-      const int first = held;
-      // The window itself, then what is held of those before it, then the others.
-      for (int m = -1; m < c0 / window; m++) {
-        const int k0 = m < 0 ? c0 : window * (m == 0 ? first : m <= first ? m - 1 : m);
-        if (k0 >= reach) continue;
-        const int k1 = min(k0 + window, reach);
-        if (m > 0) {
-          __syncthreads();
-          hold(k0, k1, 0);
-          held = k0 / window;
+    bool known = false;  // whether by_momentum lists what is wanted
+    for (int64 first_point = static_cast<int64>(row) * ROW; first_point < static_cast<int64>(row + 1) * ROW; first_point += P) {
+      const double* p = points + 3 * (first_point + lane % P);
+      const double X = p[0], Y = p[1], Z = p[2];
+      // Functions [k0, k1) go to slots from `slot` on.
+      const auto hold = [&](int k0, int k1, int slot) {
+        double* to = phi + slot * LD;
+        if (!known) {
+          list_by_momentum<WARPS>(entries, slab_shell[k0 >> 3], ns, by_momentum, &listed, [&](const ShellEntry& e) { return e.offset < k1; });
         }
-        __syncthreads();
-        const double* A = phi + ((m < 0 ? slot : 0) + t) * LD + g;
-        for (int c = (c0 >> 3) + warp; c < c1 >> 3; c += WARPS) {
-          const int limit = min(prefix(slab_bound, slabs, c, factor, lane), m < 0 ? 8 * c + 8 : k1);
-          if (limit <= k0) continue;
-          const double* column = density + static_cast<int64>(idx[8 * c + g]) * nao;
-          double acc[4][2][4] = {};
-          slab_product<4, 1>(acc, A, array, idx + k0, column, 0, min(limit, 8 * c) - k0, t);
+        known = window == chunk;
+        for (int i = tid; i < (k1 - functions) * P; i += WARPS * 32) {
 #pragma unroll
-          for (int a = 0; a < 4; a++) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-#pragma unroll
-              for (int k = 0; k < 4; k++) acc[a][i][k] *= 2.0;
-            }
+          for (int a = 0; a < 4; a++) to[a * array + (functions - k0 + i / P) * LD + i % P] = 0.0;
+        }
+        for (int i = warp * SHARE + lane / P; i < listed; i += WARPS * SHARE) {
+          const ShellEntry e = entries[by_momentum[i]];
+          const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
+          double R[1], R1[1];
+          radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
+          const int f = static_cast<int>(e.offset) - k0;
+          angular_gradients(e.l, x, y, z, [&](int m, double v, double vx, double vy, double vz) {
+            if (static_cast<unsigned>(f + m) >= static_cast<unsigned>(k1 - k0)) return;
+            const double along = v * R1[0];
+            double* at = to + (f + m) * LD + lane % P;
+            at[0] = v * R[0];
+            at[array] = fma(along, x, R[0] * vx);
+            at[2 * array] = fma(along, y, R[0] * vy);
+            at[3 * array] = fma(along, z, R[0] * vz);
+          });
+        }
+      };
+      double sum[P / 8][SUMS] = {};  // halves, of points 8 q + g
+      int held = 0;                  // the window of functions k
+      for (int c0 = 0; c0 < padded; c0 += window) {
+        const int c1 = min(padded, c0 + window), slot = c0 ? window : 0;
+        // Partners of its first slab, which has the largest bound: later slabs reach no further.
+        const int reach = min(partners(c0 >> 3), c1);
+        if (reach == 0) break;
+        if (c0) __syncthreads();
+        hold(c0, c1, slot);
+        const int first = held;
+        // The window itself, then what is held of those before it, then the others.
+        for (int m = -1; m < c0 / window; m++) {
+          const int k0 = m < 0 ? c0 : window * (m == 0 ? first : m <= first ? m - 1 : m);
+          if (k0 >= reach) continue;
+          const int k1 = min(k0 + window, reach);
+          if (m > 0) {
+            __syncthreads();
+            hold(k0, k1, 0);
+            held = k0 / window;
           }
-          const int at = (slot + 8 * c - c0) * LD;
-          if (limit > 8 * c) {
-            double b[1][2];
-            load_step<1>(b, idx + 8 * c, column, 0, t);
-            slab_step<4, 1>(acc, phi + at + t * LD + g, array, b);
-          }
-          const double* d = phi + at + 2 * t * LD + g;
+          __syncthreads();
+          const double* A = phi + ((m < 0 ? slot : 0) + t) * LD + g;
+          int next = warp;
+          for (int from = k0; from < k1; from += PART) {
+            const int begin = max(c0, from) >> 3, end = min(c1, partners(from >> 3)) >> 3;
+            for (; begin + next < end; next += WARPS) {
+              const int c = begin + next, limit = min(min(partners(c), from + PART), m < 0 ? 8 * c + 8 : k1);
+              if (limit <= from) continue;
+              const double* column = density + static_cast<int64>(idx[8 * c + g]) * nao;
+              double acc[4][P / 16][4] = {};
+              slab_product<4, 1>(acc, A + (from - k0) * LD, array, idx + from, column, 0, min(limit, 8 * c) - from, t);
+              const double* own = phi + (slot + 8 * c - c0) * LD;
+              if (limit > 8 * c) {
+                double b[1][2];
+                load_step<1>(b, idx + 8 * c, column, 0, t);
+                b[0][0] *= 0.5;
+                b[0][1] *= 0.5;
+                slab_step<4, 1>(acc, own + t * LD + g, array, b);
+              }
 #pragma unroll
-          for (int q = 0; q < 4; q++) {
+              for (int q = 0; q < P / 8; q++) {
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-              const double* u = d + e * LD + 8 * q;
-              const int k = 2 * (q & 1) + e;
-              const double v = u[0], y0 = acc[0][q >> 1][k];
-              sum[q][0] = fma(y0, v, sum[q][0]);
+                for (int e = 0; e < 2; e++) {
+                  const double* u = own + (2 * t + e) * LD + g + 8 * q;
+                  const int k = 2 * (q & 1) + e;
+                  const double v = u[0], y0 = acc[0][q >> 1][k];
+                  sum[q][0] = fma(y0, v, sum[q][0]);
 #pragma unroll
-              for (int i = 1; i < 4; i++) {
-                const double w = u[i * array], y = acc[i][q >> 1][k];
-                sum[q][i] = fma(y0, w, fma(y, v, sum[q][i]));
-                sum[q][4] = fma(y, w, sum[q][4]);
+                  for (int i = 1; i < 4; i++) {
+                    const double w = u[i * array], y = acc[i][q >> 1][k];
+                    sum[q][i] = fma(y0, w, fma(y, v, sum[q][i]));
+                    sum[q][4] = fma(y, w, sum[q][4]);
+                  }
+                }
               }
             }
+            next -= max(end - begin, 0);
           }
         }
       }
-    }
-    __syncthreads();
-    double* partial = phi;  // [WARPS][SUMS][P]
+      __syncthreads();
+      double* partial = phi;  // [WARPS][SUMS][P]
 #pragma unroll
-    for (int q = 0; q < 4; q++) {
+      for (int q = 0; q < P / 8; q++) {
 #pragma unroll
-      for (int c = 0; c < SUMS; c++) {
-        double v = sum[q][c];
-        v += __shfl_xor_sync(0xffffffffu, v, 1);
-        v += __shfl_xor_sync(0xffffffffu, v, 2);
-        if (t == 0) partial[(warp * SUMS + c) * P + 8 * q + g] = v;
+        for (int c = 0; c < SUMS; c++) {
+          double v = sum[q][c];
+          v += __shfl_xor_sync(0xffffffffu, v, 1);
+          v += __shfl_xor_sync(0xffffffffu, v, 2);
+          if (t == 0) partial[(warp * SUMS + c) * P + 8 * q + g] = v;
+        }
       }
-    }
-    __syncthreads();
-    for (int i = tid; i < SUMS * P; i += WARPS * 32) {
-      double v = poison;
+      __syncthreads();
+      for (int i = tid; i < SUMS * P; i += WARPS * 32) {
+        double v = poison;
 #pragma unroll
-      for (int w = 0; w < WARPS; w++) v += partial[w * SUMS * P + i];
-      out[(i / P) * n + first_point + i % P] = i / P == 4 ? 0.5 * v : v;
+        for (int w = 0; w < WARPS; w++) v += partial[w * SUMS * P + i];
+        out[(i / P) * n + first_point + i % P] = i / P == 4 ? v : 2.0 * v;
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 }

@@ -69,31 +69,11 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential_tau(
   const RowBlocks row = row_blocks(phi + ARRAYS * array, max_shells, max_functions);
   const double* coef = coefficient + static_cast<int64>(blockIdx.y) * NC * n;
 
-  // Lists the shells that are held by angular momentum: warps count those of a smaller one, then add their own.
-  const auto list_held = [&](int ns) {
-    for (int l = warp; l <= LMAX + 1; l += W) {
-      int at = 0;
-#pragma unroll 1
-      for (int pass = 0; pass < (l > LMAX ? 1 : 2); pass++) {
-        for (int s = lane; s < ((ns + 31) & ~31); s += 32) {
-          bool mine = s < ns;
-          if (mine) {
-            const ShellEntry e = row.entries[s];
-            mine = (pass ? e.l == l : e.l < l) && Place(e, row.slot).held();
-          }
-          const unsigned voters = __ballot_sync(0xffffffffu, mine);
-          if (pass && mine) row.list[at + __popc(voters & ((1u << lane) - 1))] = static_cast<short>(s);
-          at += __popc(voters);
-        }
-      }
-      if (l > LMAX && lane == 0) listed = at;
-    }
-    __syncthreads();
-  };
-
   const auto values = [&](int64 first, int ns, bool others) {
     for (int i = tid; i < 5 * P; i += W * 32) weight[i] = (i < 4 * P ? 1.0 : 0.5) * coef[i / P * n + first + i % P];
-    if (others) list_held(ns);
+    if (others) {
+      list_by_momentum<W>(row.entries, 0, ns, row.list, &listed, [&](const ShellEntry& e) { return Place(e, row.slot).held(); });
+    }
     const int64 p = first + lane % P;
     const double X = points[3 * p], Y = points[3 * p + 1], Z = points[3 * p + 2];
     for (int k = warp * SHARE + lane / P; k < listed; k += W * SHARE) {

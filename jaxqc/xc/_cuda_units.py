@@ -42,7 +42,7 @@ def rows_unit(lmax: int, cart: bool) -> Unit:
 
 def _tail(functions: int, shells: int) -> int:
     """Bytes of the descriptions of functions and shells."""
-    return _ENTRY * shells + 4 * functions + 6 * (-(-functions // 8)) + 16
+    return (_ENTRY + 2) * shells + 4 * functions + 6 * (-(-functions // 8)) + 16
 
 
 def _largest(size, limit: int, most: int) -> int:
