@@ -41,9 +41,10 @@ def class_seconds(system: measure.System, bra, ket) -> float:
     def run(pairs, density):
         part = jnp.zeros(1, jnp.int32)
         weights = (0.5 * density, -0.25 * density)
+        variant = classes.Variant(False)
         with mock.patch.object(classes, "classes", lambda _: [(bra, ket)]):
             return gradient.sums(
-                system.plan, pairs, classes.Variant(False), part, 1, 0.0, measure.THRESHOLD, density, *weights, test=False
+                system.plan, pairs, variant, part, 1, 0.0, measure.THRESHOLD, density, *weights, test=False
             )
 
     return measure.seconds(jax.jit(run), system.pairs, system.density, repeat=1)
