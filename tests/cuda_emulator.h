@@ -27,6 +27,12 @@ struct dim3 {
 struct alignas(16) double2 {
   double x, y;
 };
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 struct int2 {
   int x, y;
 };
@@ -194,6 +200,53 @@ inline void mma(double* d, const double* a, double b0, double b1) {
   }
 }
 
+// Two halves in one word, and the products of them, as on the GPU.
+inline unsigned pack_halves(float low, float high) {
+  const _Float16 pair[2] = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
+  unsigned out;
+  std::memcpy(&out, pair, sizeof(out));
+  return out;
+}
+inline float half_of(unsigned word, int which) {
+  _Float16 pair[2];
+  std::memcpy(pair, &word, sizeof(word));
+  return pair[which];
+}
+// D (16 x 8) += A (16 x 8 N) B (8 N x 8).
+template <size_t N>
+inline void mma_halves(float* d, const unsigned (&a)[2 * N], const unsigned (&b)[N]) {
+  struct Part {
+    unsigned a[2 * N], b[N];
+  } part;
+  std::memcpy(part.a, a, sizeof(a));
+  std::memcpy(part.b, b, sizeof(b));
+  const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;
+  auto& values = emulator::exchange(part);
+  for (int k = 0; k < 4; ++k) {
+    const Part row = emulator::of_lane<Part>(values, 4 * g + k);
+    for (int e = 0; e < 2; ++e) {
+      const Part column = emulator::of_lane<Part>(values, 4 * (2 * t + e) + k);
+      for (size_t word = 0; word < N; ++word) {
+        for (int half = 0; half < 2; ++half) {
+          for (int i = 0; i < 2; ++i) d[2 * half + e] += half_of(row.a[2 * word + half], i) * half_of(column.b[word], i);
+        }
+      }
+    }
+  }
+}
+inline unsigned transpose_halves(unsigned v) {
+  const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;
+  auto& values = emulator::exchange(v);
+  unsigned out = 0;
+  for (int i = 0; i < 2; ++i) {
+    const unsigned word = emulator::of_lane<unsigned>(values, 4 * (2 * t + i) + g / 2);
+    out |= (word >> (16 * (g % 2)) & 0xffffu) << (16 * i);
+  }
+  return out;
+}
+inline float exp2_fast(float x) { return std::exp2(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
+
 template <class T>
 inline T __ldg(const T* p) {
   return *p;
@@ -218,8 +271,11 @@ inline To bits(From v) {
   return out;
 }
 inline double rsqrt(double v) { return 1.0 / std::sqrt(v); }
+inline float rsqrt(float v) { return 1.0f / std::sqrt(v); }
+inline float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
+inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 inline long long __double_as_longlong(double v) { return bits<long long>(v); }
 inline double __longlong_as_double(long long v) { return bits<double>(v); }
 inline unsigned __float_as_uint(float v) { return bits<unsigned>(v); }

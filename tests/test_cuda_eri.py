@@ -44,7 +44,7 @@ def change(monkeypatch):
 
 @pytest.fixture(params=TIERS)
 def tier(request, change):
-    change("shape", lambda bra, ket: (ket == (0, 0) or request.param == "registers", 1))
+    change("shape", lambda bra, ket, single=False: (ket == (0, 0) or request.param == "registers", 1))
     return request.param
 
 
@@ -208,7 +208,7 @@ def test_bounds_are_the_largest_diagonal_integrals(ls, cart, tier):
 
 @pytest.mark.usefixtures("emulated")
 def test_the_order_of_launches_does_not_matter_in_fixed_point(change):
-    change("shape", lambda bra, ket: (ket != (1, 1), 1))
+    change("shape", lambda bra, ket, single=False: (ket != (1, 1), 1))
     basis, variant = case(0, 1, ncenter=2), Variant(False, deterministic=True)
     density = basis.densities("s")
     tiers = {cuda_classes.kernel(b, k, variant).registers for b, k in all_classes(0, 1)}
@@ -232,7 +232,7 @@ def test_parts_add_up_to_the_whole(parts, tier):
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("sets", [1, 2])
 def test_an_exchange_area_that_is_too_small_is_sliced(sets, change):
-    change("shape", lambda bra, ket: (False, 1))
+    change("shape", lambda bra, ket, single=False: (False, 1))
     change("_EXCHANGE_BYTES", 900)
     p = case(1)
     assert dict(cuda_classes.kernel((1, 1), (1, 1), Variant(False, sets=sets)).unit.defines)["CHUNK"] < 3

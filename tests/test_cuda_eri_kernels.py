@@ -79,8 +79,8 @@ def test_shared_memory_suffices_for_any_class(arch, lmax, cart, sets):
     for bra, ket in cuda_classes.classes(_pairs(lmax)):
         registers, _ = cuda_classes.shape(bra, ket)
         if not registers:
-            block, group, *_, doubles = cuda_classes._lane_shape(bra, ket, ncart if cart else nsph, sets)
-            assert 8 * (block // group) * doubles <= _SHARED[arch], (bra, ket)
+            block, group, *_, needed = cuda_classes._lane_shape(bra, ket, ncart if cart else nsph, sets)
+            assert block // group * needed <= _SHARED[arch], (bra, ket)
 
 
 @pytest.mark.slow

@@ -44,18 +44,18 @@ __device__ __forceinline__ double quadrature(double t, int r, const double* tabl
 }
 
 // Table of one axis and root: g(e, f) from the two-dimensional recurrence.
-__device__ __forceinline__ void table_2d(double* g, double c00, double d00, double b00, double b10, double b01, double start) {
-  double before[kLE + 1], now[kLE + 1], next[kLE + 1];
+__device__ __forceinline__ void table_2d(real* g, real c00, real d00, real b00, real b10, real b01, real start) {
+  real before[kLE + 1], now[kLE + 1], next[kLE + 1];
   now[0] = start;
 #pragma unroll
-  for (int e = 0; e < kLE; ++e) now[e + 1] = c00 * now[e] + (e > 0 ? e * b10 * now[e > 0 ? e - 1 : 0] : 0.0);
+  for (int e = 0; e < kLE; ++e) now[e + 1] = c00 * now[e] + (e > 0 ? e * b10 * now[e > 0 ? e - 1 : 0] : real(0.0));
 #pragma unroll
   for (int e = 0; e <= kLE; ++e) g[e] = now[e];
 #pragma unroll
   for (int f = 0; f < kLF; ++f) {
 #pragma unroll
     for (int e = 0; e <= kLE; ++e) {
-      double v = d00 * now[e];
+      real v = d00 * now[e];
       if (f > 0) v += f * b01 * before[e];
       if (e > 0) v += e * b00 * now[e > 0 ? e - 1 : 0];
       next[e] = v;
@@ -70,22 +70,22 @@ __device__ __forceinline__ void table_2d(double* g, double c00, double d00, doub
 }
 
 // kRow entries of a table.
-__device__ __forceinline__ void load_row(double* to, const double* from) {
+__device__ __forceinline__ void load_row(real* to, const real* from) {
 #pragma unroll
-  for (int e = 0; e < kRow; e += 2) *reinterpret_cast<double2*>(to + e) = *reinterpret_cast<const double2*>(from + e);
+  for (int e = 0; e < kRow; e += 2) *reinterpret_cast<real2*>(to + e) = *reinterpret_cast<const real2*>(from + e);
 }
 
-// What a lane works on; kArea doubles of shared memory belong to each quartet, and after all areas come roots and weights.
+// What a lane works on; kArea numbers of shared memory belong to each quartet, and after all areas come roots and weights.
 struct Group {
-  double* areas;    // of the first quartet of the group
-  double* area;     // of this lane's quartet
-  double* roots;
+  real* areas;      // of the first quartet of the group
+  real* area;       // of this lane's quartet
+  real* roots;
   int lane, sub, f;  // sub: which quartet; f: which ket component
   bool active;
 };
 
 template <int kArea>
-__device__ __forceinline__ Group make_group(double* shared) {
+__device__ __forceinline__ Group make_group(real* shared) {
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup, sub = lane / kF;
   Group g;
   g.lane = lane;
@@ -102,7 +102,7 @@ __device__ __forceinline__ Group make_group(double* shared) {
 // primitives and the rows of the lane's ket component in the tables of the first root.
 template <class Body>
 __device__ __forceinline__ void for_tables(const Group& group, const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const double* table,
-                                           double asymptotic, double omega, Body&& body) {
+                                           double asymptotic, real omega, Body&& body) {
   const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
   const int fx = component_x[group.f], fy = component_y[group.f], fz = component_z[group.f];
   const int count = bra.w * ket.w;
@@ -114,27 +114,28 @@ __device__ __forceinline__ void for_tables(const Group& group, const Pairs& pair
   for (int n = 0; n < most; ++n) {
     const int at = n < count ? n : 0, i = at / ket.w;
     const int ip = bra.z + i * kTile, iq = ket.z + (at - i * ket.w) * kTile;
-    const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
+    const real p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
     const PrimitivePair q(pairs, iq);
-    const Primitives s(p, px, py, pz, n < count ? pairs.weight()[ip] : 0.0, q);
-    double shrink = 1.0;
-    if (omega != 0.0) shrink = omega * omega / (omega * omega + p * s.rho_p);
+    const Primitives s(p, seen(px, a[0], c[0]), seen(py, a[1], c[1]), seen(pz, a[2], c[2]), n < count ? pairs.weight()[ip] : real(0.0), q);
+    real shrink = 1.0;
+    if (omega != real(0.0)) shrink = omega * omega / (omega * omega + p * s.rho_p);
     group_sync();
     for (int r = group.active ? group.f : 2 * kRoots; r < 2 * kRoots; r += kF) {
-      const double v = quadrature(s.t * shrink, r, table, asymptotic);
-      group.roots[r] = omega == 0.0 ? v : r < kRoots ? v * shrink : v * sqrt(shrink);
+      const real v = quadrature(s.t * shrink, r, table, asymptotic);
+      group.roots[r] = omega == real(0.0) ? v : r < kRoots ? v * shrink : v * sqrt(shrink);
     }
     group_sync();
     for (int w = group.active ? group.f : 3 * kRoots; w < 3 * kRoots; w += kF) {
       const int axis = w / kRoots, r = w - axis * kRoots;
-      const double u = group.roots[r], pq = axis == 0 ? s.x : axis == 1 ? s.y : s.z, centre = axis == 0 ? px : axis == 1 ? py : pz;
-      const double up = s.rho_p * u, uq = s.rho_q * u;
-      table_2d(group.area + w * kRootStride, centre - a[axis] - up * pq, (axis == 0 ? q.x : axis == 1 ? q.y : q.z) - c[axis] + uq * pq, 0.5 * u * s.inverse_pq,
-               0.5 * pairs.inverse()[ip] * (1.0 - up), 0.5 * pairs.inverse()[iq] * (1.0 - uq), axis == 2 ? group.roots[kRoots + r] * s.prefactor : 1.0);
+      const real u = group.roots[r], pq = axis == 0 ? s.x : axis == 1 ? s.y : s.z, centre = axis == 0 ? px : axis == 1 ? py : pz;
+      const real up = s.rho_p * u, uq = s.rho_q * u;
+      table_2d(group.area + w * kRootStride, relative(centre, a[axis]) - up * pq, relative(axis == 0 ? q.x : axis == 1 ? q.y : q.z, c[axis]) + uq * pq,
+               kHalf * u * s.inverse_pq, kHalf * pairs.inverse()[ip] * (real(1.0) - up), kHalf * pairs.inverse()[iq] * (real(1.0) - uq),
+               axis == 2 ? group.roots[kRoots + r] * s.prefactor : real(1.0));
     }
     group_sync();
-    const double *gx = group.area + fx * kRow, *gy = group.area + kRoots * kRootStride + fy * kRow;
-    const double* gz = group.area + 2 * kRoots * kRootStride + fz * kRow;
+    const real *gx = group.area + fx * kRow, *gy = group.area + kRoots * kRootStride + fy * kRow;
+    const real* gz = group.area + 2 * kRoots * kRootStride + fz * kRow;
     body(ip, iq, gx, gy, gz);
   }
   group_sync();

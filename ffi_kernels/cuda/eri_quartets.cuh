@@ -3,6 +3,27 @@
 // A block (or more, by grid y) takes one bra pair and walks over the ket pairs, which are sorted by primitive count and falling Schwarz
 // bound. Each warp queues the kets whose bound with the densities exceeds the threshold, so that all lanes stay at work.
 #pragma once
+
+// Quartets are computed in this precision; sums over them are in double precision. In single precision primitives lie relative to the first centre of their pair.
+#ifndef SINGLE
+#define SINGLE 0
+#endif
+#if SINGLE
+typedef float real;
+typedef float2 real2;
+#else
+typedef double real;
+typedef double2 real2;
+#endif
+constexpr bool kSingle = SINGLE;
+
+// Which quartets a kernel computes: all, those of one primitive in each pair, or all others.
+#define CONTRACTED 1
+#define UNCONTRACTED 2
+#ifndef QUARTETS
+#define QUARTETS 0
+#endif
+
 #include "eri_class.h"
 
 typedef long long int64;
@@ -12,6 +33,7 @@ constexpr int kFunctionsA = functions(LA), kFunctionsB = functions(LB), kFunctio
 constexpr int kAB = kFunctionsA * kFunctionsB, kCD = kFunctionsC * kFunctionsD;
 constexpr int kE = levels(LA, LB), kF = levels(LC, LD);
 constexpr int kTotal = LA + LB + LC + LD;
+constexpr real kHalf = 0.5;
 constexpr int kTile = 32;             // pairs whose primitives are interleaved
 constexpr float kNothing = -1e30f;
 constexpr float kCoulombLog = COULOMB ? 1.38629436f : 0.0f;  // a quartet meets each block of the density four times in J
@@ -24,15 +46,15 @@ struct Pairs {
   const int2* shells;
   const int4* info;  // first functions of both shells, first primitive, number of primitives
   const double* centers;
-  const double* p;
+  const real* p;
   int64 capacity;
   const float* bound;
 
-  __device__ __forceinline__ const double* x() const { return p + capacity; }
-  __device__ __forceinline__ const double* y() const { return p + 2 * capacity; }
-  __device__ __forceinline__ const double* z() const { return p + 3 * capacity; }
-  __device__ __forceinline__ const double* weight() const { return p + 4 * capacity; }
-  __device__ __forceinline__ const double* inverse() const { return p + 5 * capacity; }
+  __device__ __forceinline__ const real* x() const { return p + capacity; }
+  __device__ __forceinline__ const real* y() const { return p + 2 * capacity; }
+  __device__ __forceinline__ const real* z() const { return p + 3 * capacity; }
+  __device__ __forceinline__ const real* weight() const { return p + 4 * capacity; }
+  __device__ __forceinline__ const real* inverse() const { return p + 5 * capacity; }
 };
 
 // Screening by the largest density elements of shell blocks, all in natural logarithms.
@@ -42,6 +64,7 @@ struct Screen {
   const float* density;
   int nshell;
   float top, threshold;
+  float limit;  // single precision only: quartets above it are left to kernels of double precision
 };
 
 // Sums into J and K: plain additions, or order-independent ones in fixed point.
@@ -65,6 +88,14 @@ __device__ __forceinline__ double multiplicity(int4 bra, int4 ket, bool same) {
   double w = bra.x == bra.y ? 0.5 : 1.0;
   if (ket.x == ket.y) w *= 0.5;
   return same && bra.x == ket.x && bra.y == ket.y ? 0.5 * w : w;
+}
+
+// Restricts the kets of a bra to those of the quartets that this kernel computes; false: there are none. Kets of one primitive are
+// the last group.
+__device__ __forceinline__ bool kets_of(int4 bra, const int*& groups, int& ngroup) {
+  if (QUARTETS == CONTRACTED && bra.w == 1) --ngroup;
+  if (QUARTETS == UNCONTRACTED) groups += ngroup - 1, ngroup = 1;
+  return QUARTETS != UNCONTRACTED || bra.w == 1;
 }
 
 // Kets of one bra pair, 32 candidates at a time and `stride` apart; NEED are wanted at once.
@@ -98,6 +129,7 @@ struct KetQueue {
         d = fmaxf(d, fmaxf(fmaxf(row_i[k.x], row_i[k.y]), fmaxf(row_j[k.x], row_j[k.y])));
 #endif
         wanted = pair + d > s.threshold;
+        if (kSingle) wanted = wanted && !(pair + d > s.limit);
       }
       const unsigned chosen = __ballot_sync(0xffffffffu, wanted);
       if (wanted) slots[count + __popc(chosen & ((1u << lane) - 1))] = ket;
@@ -108,20 +140,24 @@ struct KetQueue {
   }
 };
 
+// Places of primitives relative to their own first centre, and those of the bra as seen from where places of the ket count.
+__device__ __forceinline__ real relative(real place, double centre) { return kSingle ? place : static_cast<real>(place - centre); }
+__device__ __forceinline__ real seen(real place, double a, double c) { return kSingle ? place + static_cast<real>(a - c) : place; }
+
 // A product of two primitives.
 struct PrimitivePair {
-  double p, x, y, z, weight;
+  real p, x, y, z, weight;
 
   __device__ __forceinline__ PrimitivePair(const Pairs& pairs, int at)
-      : p(pairs.p[at]), x(pairs.x()[at]), y(pairs.y()[at]), z(pairs.z()[at]), weight(kTwoPi52 * pairs.weight()[at]) {}
+      : p(pairs.p[at]), x(pairs.x()[at]), y(pairs.y()[at]), z(pairs.z()[at]), weight(static_cast<real>(kTwoPi52) * pairs.weight()[at]) {}
 };
 
 // One primitive quartet up to the Boys function or the quadrature.
 struct Primitives {
-  double x, y, z, rho_p, rho_q, inverse_pq, t, prefactor;
+  real x, y, z, rho_p, rho_q, inverse_pq, t, prefactor;
 
-  __device__ __forceinline__ Primitives(double p, double px, double py, double pz, double weight, const PrimitivePair& ket) {
-    const double pq = p + ket.p, r = rsqrt(pq);
+  __device__ __forceinline__ Primitives(real p, real px, real py, real pz, real weight, const PrimitivePair& ket) {
+    const real pq = p + ket.p, r = rsqrt(pq);
     inverse_pq = r * r;
     rho_p = ket.p * inverse_pq;
     rho_q = p * inverse_pq;

@@ -3,43 +3,45 @@
 #include "eri_boys.cuh"
 
 // (ab|cd) of one contracted quartet, v[ab * kCD + cd].
-__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const double* rows, const double* grid, double omega, double* v) {
+__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const real* rows, const real* grid, real omega, real* v) {
   const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
-  double h[kE * kF];
+  real h[kE * kF];
+  if (QUARTETS != UNCONTRACTED) {
 #pragma unroll
-  for (int n = 0; n < kE * kF; ++n) h[n] = 0.0;
+    for (int n = 0; n < kE * kF; ++n) h[n] = 0.0;
+  }
   // Loads of the ket, which differ from lane to lane, cost more than those of the bra: where registers suffice they are in the outer loop.
-  for (int outer = 0; outer < (KET_OUTER ? ket.w : bra.w); ++outer) {
-    for (int inner = 0; inner < (KET_OUTER ? bra.w : ket.w); ++inner) {
+  for (int outer = 0; outer < (QUARTETS == UNCONTRACTED ? 1 : KET_OUTER ? ket.w : bra.w); ++outer) {
+    for (int inner = 0; inner < (QUARTETS == UNCONTRACTED ? 1 : KET_OUTER ? bra.w : ket.w); ++inner) {
       const int ip = bra.z + (KET_OUTER ? inner : outer) * kTile, iq = ket.z + (KET_OUTER ? outer : inner) * kTile;
       const PrimitivePair q(pairs, iq);
-      const double p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
-      const Primitives s(p, px, py, pz, pairs.weight()[ip], q);
-      double f[kTotal + 1];
+      const real p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
+      const Primitives s(p, seen(px, a[0], c[0]), seen(py, a[1], c[1]), seen(pz, a[2], c[2]), pairs.weight()[ip], q);
+      real f[kTotal + 1];
       boys<kTotal>(s, p, rows, grid, omega, f);
-      vrr<double, double>(h, f, px - a[0], py - a[1], pz - a[2], q.x - c[0], q.y - c[1], q.z - c[2], -s.rho_p * s.x, -s.rho_p * s.y,
-                          -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, 0.5 * pairs.inverse()[ip], 0.5 * pairs.inverse()[iq], 0.5 * s.inverse_pq,
-                          s.rho_p, s.rho_q);
+      vrr<real, real>(h, f, relative(px, a[0]), relative(py, a[1]), relative(pz, a[2]), relative(q.x, c[0]), relative(q.y, c[1]), relative(q.z, c[2]),
+                      -s.rho_p * s.x, -s.rho_p * s.y, -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, kHalf * pairs.inverse()[ip],
+                      kHalf * pairs.inverse()[iq], kHalf * s.inverse_pq, s.rho_p, s.rho_q);
     }
   }
-  double g[kAB * kF];
+  real g[kAB * kF];
 #pragma unroll
-  for (int f = 0; f < kF; ++f) HRR_BRA<kF, kF, double, double>(h + f, g + f, a[3], a[4], a[5]);
+  for (int f = 0; f < kF; ++f) HRR_BRA<kF, kF, real, real>(h + f, g + f, a[3], a[4], a[5]);
 #pragma unroll
-  for (int n = 0; n < kAB; ++n) HRR_KET<1, 1, double, double>(g + n * kF, v + n * kCD, c[3], c[4], c[5]);
+  for (int n = 0; n < kAB; ++n) HRR_KET<1, 1, real, real>(g + n * kF, v + n * kCD, c[3], c[4], c[5]);
 }
 
 #if SCHWARZ
 extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
-    eri_bound(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const double* rows,
-              const double* grid, double omega, int first, int count, float* bound) {
+    eri_bound(const int2* shells, const int4* info, const double* centers, const real* prims, int64 capacity, const real* rows,
+              const real* grid, double omega, int first, int count, float* bound) {
   const int n = blockIdx.x * BLOCK + threadIdx.x;
   if (n >= count) return;
   const Pairs pairs = {shells, info, centers, prims, capacity, nullptr};
   const int4 pair = info[first + n];
   double largest = 0.0;
   if (pair.w > 0) {
-    double v[kAB * kCD];
+    real v[kAB * kCD];
     quartet(pairs, first + n, pair, first + n, pair, rows, grid, omega, v);
 #pragma unroll
     for (int k = 0; k < kAB; ++k) largest = fmax(largest, fabs(v[k * kCD + k]));
@@ -55,7 +57,7 @@ __device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number 
 
 // Adds the N numbers of each lane to N consecutive ones at target + base, lanes emitting neighbouring addresses; base < 0: nothing.
 template <int N>
-__device__ __forceinline__ void flush(const double* strip, int* bases, double* target, int64 base) {
+__device__ __forceinline__ void flush(const real* strip, int* bases, double* target, int64 base) {
   const int lane = threadIdx.x & 31;
   bases[lane] = static_cast<int>(base);
   __syncwarp();
@@ -69,8 +71,8 @@ __device__ __forceinline__ void flush(const double* strip, int* bases, double* t
 
 // strip[x * NY + y] = sum over u, w of v(x, y, u, w) d[u][w], where S* are the strides of v and d is a block of the density.
 template <int NX, int NY, int NU, int NW, int SX, int SY, int SU, int SW>
-__device__ __forceinline__ void contract(const double* v, const double* d, int nao, double scale, double* strip) {
-  double block[NU * NW];
+__device__ __forceinline__ void contract(const real* v, const real* d, int nao, real scale, real* strip) {
+  real block[NU * NW];
 #pragma unroll
   for (int u = 0; u < NU; ++u)
 #pragma unroll
@@ -79,7 +81,7 @@ __device__ __forceinline__ void contract(const double* v, const double* d, int n
   for (int x = 0; x < NX; ++x)
 #pragma unroll
     for (int y = 0; y < NY; ++y) {
-      double sum = 0.0;
+      real sum = 0.0;
 #pragma unroll
       for (int u = 0; u < NU; ++u)
 #pragma unroll
@@ -89,18 +91,19 @@ __device__ __forceinline__ void contract(const double* v, const double* d, int n
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
-    eri_register(const int2* shells, const int4* info, const double* centers, const double* prims, int64 capacity, const float* bound,
-                 const int* bra_groups, const int* ket_groups, int ngroup, const double* density, const float* density_bound,
-                 const float* top, double* j, double* k, const double* rows, const double* grid, double omega, double threshold, int nao,
-                 int nshell, int bra_first, int bra_step, const int* part, int same) {
-  extern __shared__ double shared[];
+    eri_register(const int2* shells, const int4* info, const double* centers, const real* prims, int64 capacity, const float* bound,
+                 const int* bra_groups, const int* ket_groups, int ngroup, const real* density, const float* density_bound,
+                 const float* top, double* j, double* k, const real* rows, const real* grid, double omega, double threshold, int nao,
+                 int nshell, int bra_first, int bra_step, const int* part, int same, double limit) {
+  extern __shared__ real shared[];
   __shared__ int slots[BLOCK / 32][64], bases[BLOCK / 32][32];
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
   if (bra_at >= bra_groups[ngroup]) return;
   const Pairs pairs = {shells, info, centers, prims, capacity, bound};
-  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold)};
+  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold), static_cast<float>(limit)};
   const int4 bra = info[bra_at];
+  if (!kets_of(bra, ket_groups, ngroup)) return;
   const int2 bra_shells = shells[bra_at];
   const int64 square = int64{nao} * nao;
   double j_bra[SETS][kAB];
@@ -108,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   for (int s = 0; s < SETS; ++s)
 #pragma unroll
     for (int n = 0; n < kAB; ++n) j_bra[s][n] = 0.0;
-  double* strips = shared + warp * 32 * odd(kWidest);
+  real* strips = shared + warp * 32 * odd(kWidest);
   KetQueue queue{slots[warp]};
   while (true) {
     queue.fill<32>(screen, ket_groups, ngroup, same ? bra_at + 1 : 0x7fffffff, (blockIdx.y * (BLOCK / 32) + warp) * 32, BLOCK * gridDim.y,
@@ -120,12 +123,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     const int ket_at = queue.slots[queue.count + (live ? lane : 0)];
     __syncwarp();
     const int4 ket = info[ket_at];
-    const double weight = live ? multiplicity(bra, ket, same) : 0.0;
-    double v[kAB * kCD];
+    const real weight = live ? multiplicity(bra, ket, same) : 0.0;
+    real v[kAB * kCD];
     quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, v);
 #pragma unroll
     for (int s = 0; s < SETS; ++s) {
-      const double* d = density + s * square;
+      const real* d = density + s * square;
 #if EXCHANGE
       double* out = k + s * square;
       constexpr int A = kFunctionsA, B = kFunctionsB, C = kFunctionsC, D = kFunctionsD;
@@ -140,15 +143,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
 #endif
 #if COULOMB
       {
-        double block[kCD];
+        real block[kCD];
 #pragma unroll
-        for (int n = 0; n < kCD; ++n) block[n] = 2.0 * weight * d[int64{ket.x + n / kFunctionsD} * nao + ket.y + n % kFunctionsD];
+        for (int n = 0; n < kCD; ++n) block[n] = real(2.0) * weight * d[int64{ket.x + n / kFunctionsD} * nao + ket.y + n % kFunctionsD];
 #pragma unroll
-        for (int n = 0; n < kAB; ++n)
+        for (int n = 0; n < kAB; ++n) {
+          real sum = kSingle ? real(0.0) : real(j_bra[s][n]);  // sums over kets are always in double precision
 #pragma unroll
-          for (int m = 0; m < kCD; ++m) j_bra[s][n] += v[n * kCD + m] * block[m];
+          for (int m = 0; m < kCD; ++m) sum += v[n * kCD + m] * block[m];
+          j_bra[s][n] = kSingle ? j_bra[s][n] + sum : sum;
+        }
       }
-      contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, 2.0 * weight, strips + lane * odd(kCD));
+      contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, real(2.0) * weight, strips + lane * odd(kCD));
       flush<kCD>(strips, bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
 #endif
     }

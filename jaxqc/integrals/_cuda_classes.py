@@ -1,5 +1,6 @@
 """Which kernel serves which class of electron-repulsion integrals on a GPU, and its launch shape."""
 
+import enum
 import functools
 import json
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ Pair = tuple[int, int]
 
 # Tier of each class, and blocks on a multiprocessor that the compiler is asked for: experiments/eri_gpu_classes.py.
 SHAPES = "eri_shapes_sm90.json"
+# Shapes of the kernels in single precision, and of those for uncontracted quartets where they are worth a launch.
+OTHER_SHAPES = "eri_other_shapes_sm90.json"
 # Classes that it does not name: contracted values (e0|f0) up to which one thread a quartet beats a group of lanes.
 _REGISTER_SIZE = 139
 # Up to this size there are registers enough to keep a primitive of the ket through the loop over those of the bra.
@@ -27,15 +30,27 @@ _SUM_BYTES = 20_000
 _BLOCK_BYTES = 110_000
 
 
+class Quartets(enum.IntEnum):
+    """Which quartets of a class a kernel computes: all, or only those of one primitive in each pair, or all others."""
+
+    ALL = 0
+    CONTRACTED = 1
+    UNCONTRACTED = 2
+
+
 @dataclass(frozen=True)
 class Variant:
-    """What is compiled: which matrices, for how many densities at once, of which functions."""
+    """What is compiled: which matrices, for how many densities at once, of which functions.
+
+    `mixed`: with kernels for small quartets in single precision.
+    """
 
     cart: bool
     coulomb: bool = True
     exchange: bool = True
     sets: int = 1
     deterministic: bool = False
+    mixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,7 @@ class Kernel:
     shared: int
     group: int
     together: int = 1
+    single: bool = False
 
 
 def order(pair: Pair) -> tuple[int, int, int]:
@@ -77,40 +93,76 @@ def shapes() -> dict[str, tuple[str, int]]:
     }
 
 
-def shape(bra: Pair, ket: Pair) -> tuple[bool, int]:
+@functools.cache
+def other_shapes(kind: str) -> dict[str, tuple[str, int]]:
+    """As `shapes`, of the kernels in single precision ("single") or for uncontracted quartets ("uncontracted")."""
+    stored = json.loads((source_folder() / OTHER_SHAPES).read_text())[kind]
+    return {name: (tier, blocks) for name, (tier, blocks) in stored.items()}
+
+
+def shape(bra: Pair, ket: Pair, single: bool = False) -> tuple[bool, int]:
     """Whether one thread computes a quartet, and blocks on a multiprocessor. Kets (ss| always go to threads."""
     size = ncomp(*bra) * ncomp(*ket)
     usual = ("registers", 1) if ncomp(*ket) == 1 or size <= _REGISTER_SIZE else ("lanes", 2)
-    tier, blocks = shapes().get("".join(map(str, bra + ket)), usual)
+    name = _name(bra, ket)
+    tier, blocks = shapes().get(name, usual)
+    if single:
+        tier, blocks = other_shapes("single").get(name, (tier, blocks))
     return tier == "registers", blocks
 
 
-def _lane_shape(bra: Pair, ket: Pair, size, sets: int) -> tuple[int, int, int, int, int]:
-    """Block, lanes of a group, quartets at a time, slice of functions a, doubles of shared memory of each group."""
+def _name(bra: Pair, ket: Pair) -> str:
+    return "".join(map(str, bra + ket))
+
+
+def _lane_shape(bra: Pair, ket: Pair, size, sets: int, single: bool = False) -> tuple[int, int, int, int, int]:
+    """Block, lanes of a group, quartets at a time, slice of functions a, bytes of shared memory of each group."""
+    number = 4 if single else 8
     nf, nb = ncomp(*ket), size(bra[1])
     group = max(32, -(-nf // 32) * 32)
     sums = size(bra[0]) * nb * sets  # of J, or bounds
     together = max(1, min(32 // nf, _SUM_BYTES // (8 * sums)))
     parts = 2 * (size(ket[0]) + size(ket[1]))
     row = max(nf, sets * parts) | 1
-    slice_a = max(1, min(size(bra[0]), _EXCHANGE_BYTES // (8 * row * nb * together)))
+    slice_a = max(1, min(size(bra[0]), _EXCHANGE_BYTES // (number * row * nb * together)))
     roots = (sum(bra) + sum(ket)) // 2 + 1
     table_row = sum(bra) + 1 + (sum(bra) + 1) % 2
     stride = (sum(ket) + 1) * table_row
     stride += 2 if stride // 2 % 2 == 0 else 0
     area = (max(3 * roots * stride, slice_a * nb * row) + 1) // 2 * 2 + 2
-    doubles = together * (area + 2 * roots + sums)
-    groups = max(1, min(_BLOCK // group, _BLOCK_BYTES // (8 * doubles)))
-    return group * groups if group == 32 else group, group, together, slice_a, doubles
+    needed = together * (number * (area + 2 * roots) + 8 * sums)
+    groups = max(1, min(_BLOCK // group, _BLOCK_BYTES // needed))
+    return group * groups if group == 32 else group, group, together, slice_a, needed
+
+
+def kernels(bra: Pair, ket: Pair, variant: Variant) -> list[Kernel]:
+    """The kernels of a class, which together compute all quartets, or twice where some are in single precision."""
+    if _name(bra, ket) in other_shapes("uncontracted"):
+        made = [kernel(bra, ket, variant, quartets=q) for q in (Quartets.CONTRACTED, Quartets.UNCONTRACTED)]
+    else:
+        made = [kernel(bra, ket, variant)]
+    return made + [kernel(bra, ket, variant, single=True)] if variant.mixed else made
 
 
 @functools.cache
-def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kernel:
-    """The kernel of a class.
+def kernel(
+    bra: Pair,
+    ket: Pair,
+    variant: Variant,
+    bound: bool = False,
+    single: bool = False,
+    quartets: Quartets = Quartets.ALL,
+) -> Kernel:
+    """A kernel of a class.
 
-    **Arguments:** `bound`: for Schwarz bounds of the pairs, bra and ket being the same class, instead of J and K.
+    **Arguments:** `bound`: for Schwarz bounds of the pairs, bra and ket being the same class, instead of J and K;
+    `single`: in single precision; `quartets`: those that it computes.
     """
-    registers, blocks = shape(bra, ket)
+    uncontracted = quartets == Quartets.UNCONTRACTED
+    registers, blocks = shape(bra, ket, single)
+    if uncontracted:
+        tier, blocks = other_shapes("uncontracted")[_name(bra, ket)]
+        registers = tier == "registers"
     size = ncart if variant.cart else nsph
     defines = dict(zip(("LA", "LB", "LC", "LD"), bra + ket, strict=True)) | {
         "COULOMB": int(variant.coulomb),
@@ -118,24 +170,27 @@ def kernel(bra: Pair, ket: Pair, variant: Variant, bound: bool = False) -> Kerne
         "SETS": variant.sets,
         "DETERMINISTIC": int(variant.deterministic),
         "SCHWARZ": int(bound),
+        "SINGLE": int(single),
+        "QUARTETS": int(quartets),
     }
     if registers:
         block, group, together, file = _BLOCK, 1, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
-        shared = 0 if bound else 8 * block * (max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1)
+        strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1
+        shared = 0 if bound else (4 if single else 8) * block * strip
         defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
     else:
-        block, group, together, slice_a, doubles = _lane_shape(bra, ket, size, variant.sets)
-        file, shared = "eri_lanes.cu", 8 * (block // group) * doubles
+        block, group, together, slice_a, needed = _lane_shape(bra, ket, size, variant.sets, single)
+        file, shared = "eri_lanes.cu", block // group * needed
         defines |= {"CHUNK": slice_a, "TOGETHER": together, "DERIVATIVE": 0}
         defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
-    header = class_header((*bra, *ket), variant.cart, registers)
+    header = class_header((*bra, *ket), variant.cart, registers, uncontracted=uncontracted)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
     headers = ("eri_boys.cuh" if registers else "eri_lanes.cuh", "eri_quartets.cuh")
     unit = Unit(file, (entry,), tuple(defines.items()), headers, ((HEADER, header),))
-    return Kernel(unit, bra, ket, registers, block, shared, group, together)
+    return Kernel(unit, bra, ket, registers, block, shared, group, together, single)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_hermite, _cuda_pairs
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
-from jaxqc.integrals._tables import boys_rows, exp_grid, rys_table
+from jaxqc.integrals._tables import BOYS_ROWS, boys_rows, boys_rows_single, exp_grid, rys_table
 
 # Blocks that keep the device busy: few bra pairs share their kets among several blocks.
 _BUSY = 1056
@@ -22,6 +22,15 @@ _BUSY = 1056
 _HERMITE_LMAX = 4
 _FIXED_POINT = 2.0**46
 _LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
+# Quartets below so many times the threshold may be in single precision: their errors, at most 1e-6 of the Schwarz
+# bound, are then below the threshold, as what is left out is.
+SINGLE = 1e6
+_CLIP = 1e30  # of densities in single precision; what is so large meets nothing there
+
+# Operands of a build: as `blocked` lists them, then three for kernels in single precision.
+_DENSITY, _PRIMS32, _DENSITY32, _TABLES32 = 6, 11, 12, 13
+
+_SINGLE_UNIT = Unit("eri_single.cu", ("eri_single",))
 
 
 @functools.cache
@@ -43,8 +52,15 @@ def _tables(lmax: int) -> tuple[np.ndarray, dict[str, int]]:
     return np.concatenate(parts), places
 
 
+def _single_tables(lmax: int) -> np.ndarray:
+    """Tables of the Boys function for kernels in single precision."""
+    return np.concatenate([boys_rows_single(order) for order in range(4 * lmax + 1)])
+
+
 def _table_arguments(kernel: Kernel, places: dict[str, int], index: int):
     total = sum(kernel.bra) + sum(kernel.ket)
+    if kernel.registers and kernel.single:
+        return operand(_TABLES32, 32 * BOYS_ROWS * total), operand(_TABLES32)
     if kernel.registers:
         return operand(index, places[f"boys{total}"]), operand(index, places["exp"])
     n = total // 2 + 1
@@ -98,25 +114,29 @@ def _class_step(
     nao: int,
     offset: int,
     parts,
+    mixed: bool,
 ) -> Step:
-    """The launch of one class; `offset`: bytes before the (f0| sums of its kets."""
+    """One launch of a class; `offset`: bytes before the (f0| sums of its kets."""
     number_b, first_b, count_b = _places(plan)[kernel.bra]
     number_k, first_k, count_k = _places(plan)[kernel.ket]
     row = 4 * (plan.nbucket + 1)
     bras, shares = _shape(kernel, count_b, count_k, parts)
+    limit = SINGLE * threshold
+    least = limit if mixed and not kernel.single else threshold
+    prims, density = (_PRIMS32, _DENSITY32) if kernel.single else (3, _DENSITY)
     arguments = (
-        *(operand(i) for i in range(4)),
+        *(operand(i) for i in (0, 1, 2, prims)),
         int64(capacity),
         operand(4),
         operand(5, number_b * row),
         operand(5, number_k * row),
         int32(plan.nbucket),
-        *(operand(i) for i in (6, 7, 8)),
+        *(operand(i) for i in (density, 7, 8)),
         result(0),
         result(1),
         *_table_arguments(kernel, places, 9),
         float64(omega),
-        float64(np.log(threshold)),
+        float64(np.log(least)),
         int32(nao),
         int32(len(plan.ls)),
         int32(first_b),
@@ -126,6 +146,7 @@ def _class_step(
     )
     if not kernel.registers:
         arguments += (result(2, offset), int32(first_k), int32(count_k))
+    arguments += (float64(np.log(limit)),)
     name = "eri_register" if kernel.registers else "eri_lanes"
     return Step(kernel.unit, name, kernel.block, arguments, bras, shares, kernel.shared, concurrent=True)
 
@@ -152,14 +173,15 @@ def blocked(
     """
     nao, places = density.shape[-1], _places(plan)
     table, table_places = _tables(_lmax(plan))
-    kernels = [classes.kernel(b, k, variant) for b, k in classes.classes([c[:2] for c in plan.classes])]
+    chosen = classes.classes([c[:2] for c in plan.classes])
+    kernels = [k for bra, ket in chosen for k in classes.kernels(bra, ket, variant)]
     offsets, size = {}, 0
     for ket in dict.fromkeys(k.ket for k in kernels if not k.registers):
         offsets[ket] = 8 * size
         size += variant.sets * places[ket][2] * ncomp(*ket)
     capacity = pairs.prims.shape[1]
     steps = [
-        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts)
+        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, variant.mixed)
         for k in reversed(kernels)  # long blocks first
     ]
     if variant.coulomb:
@@ -177,9 +199,21 @@ def blocked(
     ]
     part = jnp.zeros(1, jnp.int32) if part is None else part
     operands = (*pairs[:5], pairs.groups, density, *bounds, jnp.asarray(table), part)
+    if variant.mixed:
+        operands += _in_single_precision(plan, pairs, density)
     check = functools.partial(_self_test, plan, variant) if test else None
     j, k, _ = call("jaxqc_eri", steps, shapes, *operands, zeroed=(0, 1, 2), check=check)
     return j, k
+
+
+def _in_single_precision(plan: PairPlan, pairs: Pairs, density) -> tuple[jax.Array, ...]:
+    """What kernels in single precision read: primitives, densities, tables."""
+    capacity = pairs.prims.shape[1]
+    arguments = (operand(0), operand(1), operand(2), int64(capacity), result(0), int32(plan.npair))
+    step = Step(_SINGLE_UNIT, "eri_single", 128, arguments, grid=-(-plan.npair // 128))
+    shape = jax.ShapeDtypeStruct((6, capacity), jnp.float32)
+    (prims,) = call("jaxqc_eri_single", [step], [shape], pairs.info, pairs.centers, pairs.prims)
+    return prims, jnp.clip(density, -_CLIP, _CLIP).astype(jnp.float32), jnp.asarray(_single_tables(_lmax(plan)))
 
 
 def lowered(
@@ -277,7 +311,7 @@ def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     pairs = classes.pairs_of(ls)
     split = max(ls) <= _HERMITE_LMAX
     variant = Variant(cart, coulomb=not split)
-    kernels = [classes.kernel(b, k, variant) for b, k in classes.classes(pairs)]
+    kernels = [made for b, k in classes.classes(pairs) for made in classes.kernels(b, k, variant)]
     kernels += [classes.kernel(p, p, Variant(cart), bound=True) for p in pairs]
     if split:
         coulomb = _cuda_hermite.units_of(_cuda_hermite.plan(ls, (1,) * len(ls), cart))

@@ -32,6 +32,15 @@ def exp_grid() -> np.ndarray:
 
 
 @functools.cache
+def boys_rows_single(order: int) -> np.ndarray:
+    """The same in single precision, k < 5, followed by exp(-i / 8); rows of 8 numbers, shape `(385 * 8,)`."""
+    rows = np.zeros((BOYS_ROWS, 8), np.float32)
+    rows[:, :5] = boys_rows(order).reshape(BOYS_ROWS, 8)[:, :5]
+    rows[:, 5] = exp_grid()
+    return rows.reshape(-1)
+
+
+@functools.cache
 def rys_table(n: int) -> tuple[np.ndarray, float]:
     """Roots and weights of `n` points.
 
