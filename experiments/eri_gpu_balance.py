@@ -32,6 +32,7 @@ from jaxqc.integrals._shells import ShellList
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from cuda_emulation import Emulator  # noqa: E402  # pyright: ignore[reportMissingImports]
 
+Class = tuple[classes.Pair, classes.Pair]
 _ANGULAR_FACTOR = {0: 0.282094791773878143, 1: 0.488602511902919921}  # which libcint multiplies by itself
 
 
@@ -87,8 +88,8 @@ def _kets_of_bras(bras, kets, density, same: bool):
     return jax.lax.map(count, bras, batch_size=16)
 
 
-def work(mol: jaxqc.Molecule) -> dict[tuple, np.ndarray]:
-    """Operations of each bra pair of each class, in the order in which they are dealt."""
+def counted(mol: jaxqc.Molecule) -> dict[Class, tuple[np.ndarray, np.ndarray]]:
+    """Quartets, and quartets of primitives, of each bra pair of each class, in the order in which they are dealt."""
     matrix = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
     shells, contraction = two_electron_shells(mol)
     density = matrix if contraction is None else contraction @ matrix @ contraction.T
@@ -115,15 +116,23 @@ def work(mol: jaxqc.Molecule) -> dict[tuple, np.ndarray]:
     }
     found = {}
     for bra, ket in classes.classes(list(runs)):
-        tier = "registers" if classes.kernel(bra, ket, measure.VARIANT).registers else "lanes"
         quartets, primitives = (np.asarray(x) for x in _kets_of_bras(runs[bra], runs[ket], block, bra == ket))
-        primitives = primitives.astype(float) * np.asarray(runs[bra][3])
-        each, once = measure.operations(bra, ket, tier)
-        found[bra, ket] = each * primitives + once * quartets
+        found[bra, ket] = quartets, primitives * np.asarray(runs[bra][3], int)
     return found
 
 
-def shares(found: dict[tuple, np.ndarray], devices: int) -> np.ndarray:
+def work(found: dict[Class, tuple[np.ndarray, np.ndarray]]) -> dict[Class, np.ndarray]:
+    """Operations of each bra pair of each class, from what was counted."""
+
+    def operations(bra, ket, quartets, primitives):
+        tier = "registers" if classes.kernel(bra, ket, measure.VARIANT).registers else "lanes"
+        each, once = measure.operations(bra, ket, tier)
+        return each * primitives + once * quartets
+
+    return {c: operations(*c, *counts) for c, counts in found.items()}
+
+
+def shares(found: dict[Class, np.ndarray], devices: int) -> np.ndarray:
     """The work of each device over the mean."""
     parts = np.array([sum(w[n::devices].sum() for w in found.values()) for n in range(devices)])
     return parts / parts.mean()
@@ -139,7 +148,7 @@ def main():
     rows = []
     for text in options.systems:
         file, _, basis = text.rpartition(":")
-        found = work(jaxqc.Molecule(file, basis=basis))
+        found = work(counted(jaxqc.Molecule(file, basis=basis)))
         rows.append({"system": f"{Path(file).stem} {basis}", "tflop": sum(w.sum() for w in found.values()) / 1e12})
         rows[-1] |= {str(n): round(float(shares(found, n).max()), 5) for n in options.devices}
         print(json.dumps(rows[-1]), flush=True)
