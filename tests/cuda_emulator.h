@@ -222,17 +222,19 @@ inline void mma_halves(float* d, const unsigned (&a)[2 * N], const unsigned (&b)
   std::memcpy(part.b, b, sizeof(b));
   const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;
   auto& values = emulator::exchange(part);
+  double sums[4] = {d[0], d[1], d[2], d[3]};  // rounded once
   for (int k = 0; k < 4; ++k) {
     const Part row = emulator::of_lane<Part>(values, 4 * g + k);
     for (int e = 0; e < 2; ++e) {
       const Part column = emulator::of_lane<Part>(values, 4 * (2 * t + e) + k);
       for (size_t word = 0; word < N; ++word) {
         for (int half = 0; half < 2; ++half) {
-          for (int i = 0; i < 2; ++i) d[2 * half + e] += half_of(row.a[2 * word + half], i) * half_of(column.b[word], i);
+          for (int i = 0; i < 2; ++i) sums[2 * half + e] += half_of(row.a[2 * word + half], i) * half_of(column.b[word], i);
         }
       }
     }
   }
+  for (int e = 0; e < 4; ++e) d[e] = static_cast<float>(sums[e]);
 }
 inline unsigned transpose_halves(unsigned v) {
   const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;

@@ -6,7 +6,6 @@ would leave the sector of `nalpha` and `nbeta` electrons are masked, so that |ps
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 try:
@@ -17,8 +16,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
         "`pip install flax optax orbax-checkpoint`, or jaxqc with the extra: `pip install 'jaxqc[train]'`."
     ) from error
 
-_START = 4  # the token before the first orbital
-_NEVER = -1e30
+from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability
 
 
 class Transformer(nn.Module):
@@ -38,6 +36,9 @@ class Transformer(nn.Module):
         spin_flip: psi is the same with alpha and beta exchanged, as for singlets and all even total spins. Every
             configuration is evaluated twice. Needs nalpha == nbeta.
         dtype: of parameters and products; log-probabilities are added in float64.
+        inference: how amplitudes are computed on NVIDIA GPUs where no derivative is taken, and width is 32, heads 4 and
+            norb at most 64: "float32" by a fused kernel to that accuracy, "float16" by one with products in half
+            precision, "plain" as everywhere else. Derivatives are always those of plain JAX.
 
     Example:
         >>> import jax, jaxqc
@@ -60,6 +61,7 @@ class Transformer(nn.Module):
     real: bool = False
     spin_flip: bool = False
     dtype: Any = jnp.float32
+    inference: str = "float32"
 
     @nn.compact
     def __call__(self, occupations):
@@ -74,16 +76,16 @@ class Transformer(nn.Module):
         """
         _check(self)
         occupations = jnp.asarray(occupations).astype(bool)
-        conditionals = _Conditionals(self.norb, self.width, self.layers, self.heads, self.dtype)
-        electrons = (self.nalpha, self.nbeta)
+        log_p_of = _Conditionals(self.norb, self.width, self.layers, self.dtype)
+        shape = Shape(self.heads, self.nalpha, self.nbeta, self.inference)
         if self.spin_flip:
             flipped = occupations[:, ::-1]
             both = jnp.concatenate([occupations, flipped])
-            log_p = _log_probability(conditionals(_tokens(both)), both, electrons)
+            log_p = log_p_of(both, shape)
             log_p = jnp.logaddexp(log_p[: len(occupations)], log_p[len(occupations) :]) - jnp.log(2.0)
             occupations = jnp.where(_beta_is_larger(occupations)[:, None, None], flipped, occupations)
         else:
-            log_p = _log_probability(conditionals(_tokens(occupations)), occupations, electrons)
+            log_p = log_p_of(occupations, shape)
         hidden = 2 * occupations.reshape(len(occupations), 2 * self.norb).astype(self.dtype) - 1
         for width in self.phase_layers:
             hidden = nn.silu(nn.Dense(width, dtype=self.dtype, param_dtype=self.dtype)(hidden))
@@ -94,16 +96,15 @@ class Transformer(nn.Module):
 
 
 class _Conditionals(nn.Module):
-    """Logits of the tokens of every orbital, given those before it: (n, norb) -> (n, norb, 4)."""
+    """log P of configurations (n, 2, norb), (n,) float64, by a causal transformer."""
 
     norb: int
     width: int
     layers: int
-    heads: int
     dtype: Any
 
     @nn.compact
-    def __call__(self, tokens):
+    def __call__(self, occupations, shape):
         width, depth, dtype = self.width, self.layers, self.dtype
         zeros, ones = nn.initializers.zeros, nn.initializers.ones
 
@@ -113,67 +114,24 @@ class _Conditionals(nn.Module):
         def stacked(name, initializer, *shape):
             return self.param(name, initializer, (depth, *shape), dtype)
 
-        embedding = self.param("embedding", nn.initializers.normal(1.0), (5, width), dtype)
-        position = self.param("position", nn.initializers.normal(1.0), (self.norb, width), dtype)
-        # All layers in one array each and one loop over them: compiled once, whatever the depth.
-        blocks = {
-            "norm1": stacked("norm1", ones, width),
-            "qkv": stacked("qkv", matrix, width, 3 * width),
-            "out": stacked("out", matrix, width, width),
-            "norm2": stacked("norm2", ones, width),
-            "up": stacked("up", matrix, width, 4 * width),
-            "up_bias": stacked("up_bias", zeros, 4 * width),
-            "down": stacked("down", matrix, 4 * width, width),
-            "down_bias": stacked("down_bias", zeros, width),
+        weights = {
+            "embedding": self.param("embedding", nn.initializers.normal(1.0), (5, width), dtype),
+            "position": self.param("position", nn.initializers.normal(1.0), (self.norb, width), dtype),
+            # All layers in one array each and one loop over them: compiled once, whatever the depth.
+            "blocks": {
+                "norm1": stacked("norm1", ones, width),
+                "qkv": stacked("qkv", matrix, width, 3 * width),
+                "out": stacked("out", matrix, width, width),
+                "norm2": stacked("norm2", ones, width),
+                "up": stacked("up", matrix, width, 4 * width),
+                "up_bias": stacked("up_bias", zeros, 4 * width),
+                "down": stacked("down", matrix, 4 * width, width),
+                "down_bias": stacked("down_bias", zeros, width),
+            },
+            "head": self.param("head", nn.initializers.normal(0.02), (width, 4), dtype),
+            "head_bias": self.param("head_bias", zeros, (self.norb, 4), dtype),
         }
-        before = jnp.concatenate([jnp.full_like(tokens[:, :1], _START), tokens[:, :-1]], axis=1)
-        # A product rather than a look-up: its transpose adds in a fixed order on GPUs, too.
-        hidden = jax.nn.one_hot(before, 5, dtype=dtype) @ embedding + position
-        hidden, _ = jax.lax.scan(lambda x, block: (_block(x, block, self.heads), None), hidden, blocks)
-        head = self.param("head", nn.initializers.normal(0.02), (width, 4), dtype)
-        bias = self.param("head_bias", zeros, (self.norb, 4), dtype)
-        return _normalise(hidden) @ head + bias
-
-
-def _block(x, block, heads):
-    """One pre-normalised layer: causal self-attention, then a perceptron."""
-    n, length, width = x.shape
-    size = width // heads
-    qkv = ((_normalise(x) * block["norm1"]) @ block["qkv"]).reshape(n, length, 3, heads, size)
-    q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
-    score = jnp.einsum("nqhd,nkhd->nhqk", q, k) / jnp.sqrt(jnp.asarray(size, x.dtype))
-    causal = jnp.tril(jnp.ones((length, length), bool))
-    weight = jax.nn.softmax(jnp.where(causal, score, jnp.asarray(_NEVER, x.dtype)), axis=-1)
-    mixed = jnp.einsum("nhqk,nkhd->nqhd", weight, v).reshape(n, length, width)
-    x = x + mixed @ block["out"]
-    up = jax.nn.gelu((_normalise(x) * block["norm2"]) @ block["up"] + block["up_bias"])
-    return x + up @ block["down"] + block["down_bias"]
-
-
-def _normalise(x):
-    x = x - jnp.mean(x, axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + jnp.asarray(1e-6, x.dtype))
-
-
-def _tokens(occupations):
-    return occupations[:, 0].astype(jnp.int32) + 2 * occupations[:, 1].astype(jnp.int32)
-
-
-def _log_probability(logits, occupations, electrons):
-    """log P of configurations, (n,) float64: the logits of tokens that leave the sector are masked."""
-    norb = occupations.shape[-1]
-    number = jnp.asarray(electrons, jnp.int32)[:, None]
-    counts = jnp.cumsum(occupations.astype(jnp.int32), axis=-1)
-    used = counts - occupations.astype(jnp.int32)  # electrons on the orbitals before
-    may_fill = used < number
-    may_skip = number - used <= norb - 1 - jnp.arange(norb, dtype=jnp.int32)
-    allowed = jnp.stack([may_skip, may_fill], axis=-1)  # (n, 2, norb, 2)
-    allowed = (allowed[:, 1, :, :, None] & allowed[:, 0, :, None, :]).reshape(*logits.shape)  # beta is the higher bit
-    logits = jnp.where(allowed, logits, jnp.asarray(_NEVER, logits.dtype))
-    log_p = jax.nn.log_softmax(logits, axis=-1)
-    here = jnp.arange(4, dtype=jnp.int32) == _tokens(occupations)[..., None]
-    picked = jnp.sum(jnp.where(here, log_p, jnp.zeros_like(log_p)), axis=-1)
-    return jnp.sum(picked.astype(jnp.float64), axis=-1)
+        return log_probability(weights, occupations, shape)
 
 
 def _beta_is_larger(occupations):
@@ -208,3 +166,5 @@ def _check(module):
             f"Argument spin_flip of {name} needs as many alpha as beta electrons, but there are {module.nalpha} and "
             f"{module.nbeta}; use spin_flip=False."
         )
+    if module.inference not in PRECISIONS:
+        raise ValueError(f"Argument inference of {name} is {module.inference!r}; it must be one of {PRECISIONS}.")

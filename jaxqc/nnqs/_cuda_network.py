@@ -1,0 +1,157 @@
+"""The transformer's probabilities in one kernel for NVIDIA GPUs; see ffi_kernels/cuda/nnqs_network.cu."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqc.gpu import Step, Unit, call, int32, operand, result
+from jaxqc.gpu._launch import architecture
+from jaxqc.gpu._limits import shared_limit
+from jaxqc.nnqs._network import Shape, plain
+
+_WIDTH, _HEADS, _TILE, _MOST_TILES = 32, 4, 16, 4
+_SCALE = 64.0  # of the matrices in the kernel
+_THREADS = {False: 384, True: 256}  # of a block: as many as registers allow, by whether numbers are split
+
+
+def _split(weights, shape):
+    """Whether numbers are the sums of two halves."""
+    return shape.inference == "float32" and weights["embedding"].dtype == jnp.float32
+
+
+def network_unit(norb: int, layers: int, split: bool) -> Unit:
+    """The kernel for so many orbitals and layers."""
+    defines = ("TILES", -(-norb // _TILE)), ("LAYERS", layers), ("SPLIT", int(split)), ("THREADS", _THREADS[split])
+    return Unit("nnqs_network.cu", ("nnqs_log_probability",), defines, ("nnqs_mma.cuh",))
+
+
+def _bytes(norb, layers, split):
+    """Of shared memory: matrices in halves, tables in single precision."""
+    halves = (1 + split) * (12 * layers * _WIDTH**2 + 8 * _WIDTH)
+    rows = _TILE * -(-norb // _TILE)
+    return 2 * halves + 4 * (5 * layers * _WIDTH + 5 * _WIDTH + rows * (_WIDTH + 4))
+
+
+def fits(weights, shape: Shape) -> bool:
+    """Whether there is a kernel for these sizes and types on this GPU."""
+    (norb, width), layers = weights["position"].shape, weights["blocks"]["norm1"].shape[0]
+    if width != _WIDTH or shape.heads != _HEADS or norb > _TILE * _MOST_TILES:
+        return False
+    if weights["embedding"].dtype not in (jnp.float32, jnp.bfloat16, jnp.float16):
+        return False
+    return _bytes(norb, layers, _split(weights, shape)) <= shared_limit(architecture())
+
+
+def log_probability(weights, occupations, shape: Shape) -> jax.Array:
+    """log P of configurations (n, 2, norb) bool, (n,) float64; the same bits whatever else is in the batch."""
+    layers = weights["blocks"]["norm1"].shape[0]
+    return _launch(
+        weights, occupations, shape, check=partial(_check, occupations.shape[-1], layers, _split(weights, shape))
+    )
+
+
+def _launch(weights, occupations, shape, check=None):
+    n, _, norb = occupations.shape
+    layers, split = weights["blocks"]["norm1"].shape[0], _split(weights, shape)
+    matrices, tables = _packed(weights, norb, split)
+    numbers = map(int32, (n, norb, shape.nalpha, shape.nbeta))
+    arguments = operand(0), operand(1), operand(2), *numbers, result(0)
+    step = Step(
+        network_unit(norb, layers, split), "nnqs_log_probability", _THREADS[split], arguments,
+        shared=_bytes(norb, layers, split),
+    )  # fmt: skip
+    shapes = [jax.ShapeDtypeStruct((n,), jnp.float64)]
+    return call("jaxqc_nnqs_log_probability", [step], shapes, occupations, matrices, tables, check=check)[0]
+
+
+def _order(k: int, rows: int, columns: int, rows_first: bool) -> np.ndarray:
+    """Indices into a matrix (rows, columns) in the order in which lanes load right operands of k rows and 8 columns:
+    (tiles * 32, k / 8, 2), tiles along the rows first or last."""
+    index = np.arange(rows * columns).reshape(rows // k, k // 8, 4, 2, columns // 8, 8)
+    row, word, t, pair, column, g = range(6)  # lane 4 g + t
+    outer = (row, column) if rows_first else (column, row)
+    return index.transpose(*outer, g, t, word, pair).reshape(-1, k // 8, 2)
+
+
+def _right(matrix, k, rows_first, split):
+    """Words of the right operands of matrices (layers, rows, columns), (layers, words) uint32."""
+    layers, rows, columns = matrix.shape
+    values = _SCALE * matrix.reshape(layers, -1)[:, _order(k, rows, columns, rows_first)]
+    parts = [values.astype(jnp.float16)]
+    if split:
+        parts.append((values - parts[0].astype(jnp.float32)).astype(jnp.float16))
+    words = jax.lax.bitcast_convert_type(jnp.stack(parts, axis=2), jnp.uint32)
+    return words.reshape(layers, -1)
+
+
+def _packed(weights, norb, split):
+    """The matrices as words and the tables, in the order of the kernel."""
+    weights = jax.tree.map(lambda x: x.astype(jnp.float32), weights)
+    blocks, rows = weights["blocks"], _TILE * -(-norb // _TILE)
+    # Scores in units of log 2.
+    scale = np.ones(3 * _WIDTH, np.float32)
+    scale[:_WIDTH] = (_WIDTH // _HEADS) ** -0.5 / math.log(2)
+    layers = [
+        _right(blocks["norm1"][:, :, None] * blocks["qkv"] * scale, 16, False, split),
+        _right(blocks["out"], 8, True, split),
+        _right(blocks["norm2"][:, :, None] * blocks["up"], 16, False, split),
+        _right(blocks["down"], 16, True, split),
+    ]
+    head = _right(jnp.pad(weights["head"], ((0, 0), (0, 4)))[None], 16, False, split)
+    missing = ((0, rows - norb), (0, 0))
+    tables = [
+        _SCALE * blocks["up_bias"],
+        _SCALE**2 * blocks["down_bias"],
+        _SCALE**2 * weights["embedding"],
+        _SCALE**2 * jnp.pad(weights["position"], missing),
+        _SCALE * jnp.pad(weights["head_bias"], missing),
+    ]
+    matrices = jnp.concatenate([jnp.concatenate(layers, axis=1).reshape(-1), head.reshape(-1)])
+    return matrices, jnp.concatenate([table.reshape(-1) for table in tables])
+
+
+def random_weights(norb: int, layers: int, seed: int = 0, dtype=np.float32) -> dict:
+    """Weights of the size that training gives, for tests."""
+    random = np.random.default_rng(seed)
+
+    def normal(scale, *shape):
+        return (scale * random.normal(size=shape)).astype(dtype)
+
+    blocks = {
+        "norm1": 1 + normal(0.3, layers, _WIDTH),
+        "qkv": normal(_WIDTH**-0.5, layers, _WIDTH, 3 * _WIDTH),
+        "out": normal(_WIDTH**-0.5, layers, _WIDTH, _WIDTH),
+        "norm2": 1 + normal(0.3, layers, _WIDTH),
+        "up": normal(_WIDTH**-0.5, layers, _WIDTH, 4 * _WIDTH),
+        "up_bias": normal(0.3, layers, 4 * _WIDTH),
+        "down": normal((4 * _WIDTH) ** -0.5, layers, 4 * _WIDTH, _WIDTH),
+        "down_bias": normal(0.3, layers, _WIDTH),
+    }
+    ends = {"head": normal(0.3, _WIDTH, 4), "head_bias": normal(1.0, norb, 4)}
+    return {"embedding": normal(1.0, 5, _WIDTH), "position": normal(1.0, norb, _WIDTH), "blocks": blocks} | ends
+
+
+def _check(norb, layers, split):
+    """Compares the kernel with plain JAX in double precision on random weights.
+
+    Raises:
+        RuntimeError: they differ.
+    """
+    weights = random_weights(norb, layers)
+    shape = Shape(_HEADS, norb // 2, norb - norb // 2, "float32" if split else "float16")
+    random = np.random.default_rng(1)
+    filled = random.permuted(np.tile(np.arange(norb), (64, 2, 1)), axis=-1)
+    occupations = jnp.asarray(filled < np.array([[shape.nalpha], [shape.nbeta]]))
+    found = np.asarray(_launch(jax.tree.map(jnp.asarray, weights), occupations, shape))
+    exact = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
+    error = np.max(np.abs(found - np.asarray(plain(exact, occupations, shape))))
+    bound = 1e-6 * norb if split else 1e-2 * norb
+    if not error < bound:
+        raise RuntimeError(
+            f"The kernel of the transformer with {norb} orbitals and {layers} layers failed its test on this GPU: "
+            f"log-probabilities are off by {error:.1e} and may be by {bound:.0e}. Use "
+            'jaxqc.nnqs.Transformer(..., inference="plain") and report this, please.'
+        )
