@@ -7,7 +7,7 @@ import pytest
 from cuda_emulation import Emulator, available
 
 from jaxqc.gpu import build, nvrtc
-from jaxqc.nnqs import _cuda_network, _network, all_configurations, unpack
+from jaxqc.nnqs import _cuda_network, _network
 from jaxqc.nnqs._cuda_network import network_unit, random_weights
 from jaxqc.nnqs._network import Shape, log_probability, plain
 
