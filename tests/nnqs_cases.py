@@ -20,6 +20,13 @@ def random_integrals(norb, seed=0, scale=1.0):
     return one + one.T, pairs + pairs.transpose(2, 3, 0, 1)
 
 
+def symmetric_integrals(labels, seed=0):
+    """Random integrals that are zero unless the exclusive or of the orbitals' labels is."""
+    one, two = random_integrals(len(labels), seed)
+    pairs = np.asarray(labels)[:, None] ^ np.asarray(labels)
+    return np.where(pairs == 0, one, 0.0), np.where((pairs[:, :, None, None] ^ pairs) == 0, two, 0.0)
+
+
 def random_hamiltonian(norb, nalpha, nbeta, seed=0, scale=1.0):
     return Hamiltonian.from_integrals(*random_integrals(norb, seed, scale), nalpha, nbeta, 0.5)
 

@@ -5,7 +5,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nnqs_cases import fci_energy, fci_matrix, molecule, over_several_words, random_hamiltonian, random_integrals
+from nnqs_cases import (
+    fci_energy,
+    fci_matrix,
+    molecule,
+    over_several_words,
+    random_hamiltonian,
+    random_integrals,
+    symmetric_integrals,
+)
 from pyscf import fci, mcscf
 from pyscf.tools import fcidump as pyscf_fcidump
 
@@ -123,7 +131,7 @@ def test_rotation_keeps_energies():
 
 
 def test_fcidump(tmp_path):
-    ham = Hamiltonian.from_integrals(*random_integrals(4, 7), 3, 1, -2.25, irreps=(0, 1, 1, 5))
+    ham = Hamiltonian.from_integrals(*symmetric_integrals((0, 1, 1, 5), 7), 3, 1, -2.25, irreps=(0, 1, 1, 5))
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ham.to_fcidump(ours)
     again = Hamiltonian.from_fcidump(ours)

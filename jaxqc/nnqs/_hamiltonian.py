@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxqc._checks import check_molecule, check_precision
 from jaxqc.elements import shorten
+from jaxqc.nnqs._symmetry import rotated_labels, without_forbidden
 
 
 @partial(jax.tree_util.register_dataclass)
@@ -53,11 +54,12 @@ class Hamiltonian:
                 orbitals.
             nalpha, nbeta: numbers of electrons, 0 to norb each, at least one in all.
             constant: energy of nuclei and frozen electrons, Hartree.
-            irreps: norb labels of the orbitals, or None.
+            irreps: norb labels of the orbitals, or None. Integrals that they forbid are set to zero.
 
         Raises:
             TypeError: a number of electrons is no whole number.
-            ValueError: shapes do not fit, integrals are not finite or not symmetric, electrons do not fit.
+            ValueError: shapes do not fit, integrals are not finite or not symmetric or contradict the labels, electrons
+                do not fit.
 
         Example:
             >>> import numpy as np, jaxqc
@@ -84,6 +86,13 @@ class Hamiltonian:
                 raise ValueError(
                     f"Argument irreps of {name} is {shorten(irreps)}; it must be {norb} whole numbers from 0 on."
                 )
+            cleaned = without_forbidden(one, two, irreps)
+            if cleaned is None:
+                raise ValueError(
+                    f"Argument irreps of {name} is {shorten(irreps)}, but integrals are not zero where the exclusive "
+                    "or of their labels is not 0. Correct the labels (ORBSYM of a FCIDUMP file), or leave them out."
+                )
+            one, two = cleaned
         return cls(jnp.asarray(constant), jnp.asarray(one), jnp.asarray(two), nalpha, nbeta, irreps)
 
     @classmethod
@@ -109,8 +118,8 @@ class Hamiltonian:
         from jaxqc.nnqs._molecule import molecular_integrals
 
         check_molecule(mol, "jaxqc.nnqs.Hamiltonian.from_molecule")
-        found, orbitals = molecular_integrals(mol, result, frozen, active)
-        ham = cls(*found, orbitals=orbitals)
+        found, orbitals, irreps = molecular_integrals(mol, result, frozen, active)
+        ham = cls(*found, irreps=irreps, orbitals=orbitals)._cleaned()
         if natural:
             from jaxqc.nnqs._selected import natural_orbitals
 
@@ -137,13 +146,22 @@ class Hamiltonian:
         write(self, path, tolerance)
 
     def rotate(self, u) -> "Hamiltonian":
-        """The same Hamiltonian in the orbitals sum_p phi_p u_pq, with `u` (norb, norb) orthogonal; labels are lost."""
+        """The same Hamiltonian in the orbitals sum_p phi_p u_pq, with `u` (norb, norb) orthogonal. Labels are kept
+        unless it mixes orbitals of different ones."""
         u = jnp.asarray(u, jnp.float64)
         orbitals = self.orbitals
         if orbitals is not None:
             frozen = orbitals.shape[1] - self.norb
             orbitals = orbitals.at[:, frozen:].set(orbitals[:, frozen:] @ u)
-        return replace(self, one=u.T @ self.one @ u, two=transform(self.two, u), irreps=None, orbitals=orbitals)
+        one, two, irreps = u.T @ self.one @ u, transform(self.two, u), rotated_labels(self.irreps, u)
+        return replace(self, one=one, two=two, irreps=irreps, orbitals=orbitals)._cleaned()
+
+    def _cleaned(self) -> "Hamiltonian":
+        """With zeros where the labels forbid integrals; without labels where they are not those of the integrals."""
+        cleaned = None if self.irreps is None else without_forbidden(self.one, self.two, self.irreps)
+        if cleaned is None:
+            return replace(self, irreps=None)
+        return replace(self, one=jnp.asarray(cleaned[0]), two=jnp.asarray(cleaned[1]))
 
 
 def transform(two, coefficients) -> jax.Array:

@@ -4,12 +4,13 @@ import jax.numpy as jnp
 
 from jaxqc.elements import shorten
 from jaxqc.nnqs._hamiltonian import check_electrons, transform
+from jaxqc.nnqs._symmetry import adapted_orbitals
 
 NAME = "jaxqc.nnqs.Hamiltonian.from_molecule"
 
 
 def molecular_integrals(mol, result, frozen, active):
-    """(constant, one- and two-electron integrals, numbers of electrons), and the orbitals, frozen ones first.
+    """(constant, one- and two-electron integrals, numbers of electrons), the orbitals, frozen ones first, and labels.
 
     Frozen orbitals are doubly occupied: h_pq becomes h_pq + sum_c [2 (pq|cc) - (pc|cq)].
     """
@@ -32,7 +33,10 @@ def molecular_integrals(mol, result, frozen, active):
     norb = mol.nao - int(result.removed)
     frozen, kept = _window(norb, min(mol.nalpha, mol.nbeta), frozen, active)
     nalpha, nbeta = check_electrons(kept, mol.nalpha - frozen, mol.nbeta - frozen, NAME)
-    core, orbitals = result.mo_coeff[:, :frozen], result.mo_coeff[:, frozen : frozen + kept]
+    bounds = frozen, frozen + kept, mol.nalpha, mol.nbeta
+    adapted = adapted_orbitals(mol, result.mo_coeff[:, :norb], result.mo_energy[:norb], bounds)
+    mo_coeff, irreps = (result.mo_coeff, None) if adapted is None else (jnp.asarray(adapted[0]), adapted[1])
+    core, orbitals = mo_coeff[:, :frozen], mo_coeff[:, frozen : frozen + kept]
     one = integrals.kinetic(mol) + integrals.nuclear(mol)
     constant = jnp.asarray(mol.energy_nuc())
     if frozen:
@@ -43,7 +47,11 @@ def molecular_integrals(mol, result, frozen, active):
         constant = constant + jnp.sum((one + 0.5 * potential) * density)
         one = one + potential
     two = transform(integrals.eri(mol), orbitals)
-    return (constant, orbitals.T @ one @ orbitals, two, nalpha, nbeta), result.mo_coeff[:, : frozen + kept]
+    return (
+        (constant, orbitals.T @ one @ orbitals, two, nalpha, nbeta),
+        mo_coeff[:, : frozen + kept],
+        (irreps and irreps[frozen : frozen + kept]),
+    )
 
 
 def _window(norb, doubly, frozen, active):

@@ -229,6 +229,10 @@ def positions(kept, *, size):
 def natural_orbitals(ham, size: int = 2000) -> np.ndarray:
     """(norb, norb) natural orbitals of a small selected CI in the orbitals of `ham`, by falling occupation."""
     found = selected_ci(ham, size, epsilon=1e-5)
-    dm1, _ = density_matrices(ham, found.configurations, found.vector)
-    occupations, orbitals = np.linalg.eigh(np.asarray(dm1))
+    dm1 = np.asarray(density_matrices(ham, found.configurations, found.vector)[0])
+    labels = np.asarray(ham.irreps or (0,) * ham.norb)
+    # Labels of different representations move them apart: none are mixed, whatever is degenerate.
+    apart = 4.0 * np.diag(np.unique(labels, return_inverse=True)[1])
+    _, orbitals = np.linalg.eigh(np.where(labels[:, None] == labels, dm1, 0.0) + apart)
+    occupations = np.einsum("pi,pq,qi->i", orbitals, dm1, orbitals)
     return orbitals[:, np.argsort(-occupations, kind="stable")]
