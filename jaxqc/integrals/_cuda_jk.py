@@ -10,7 +10,7 @@ from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_classes as classes
-from jaxqc.integrals import _cuda_hermite, _cuda_pairs
+from jaxqc.integrals import _cuda_hermite, _cuda_memory, _cuda_pairs
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
 from jaxqc.integrals._tables import BOYS_ROWS, boys_rows, boys_rows_single, exp_grid, rys_table
@@ -238,7 +238,8 @@ def lowered(
     operands = (centers, exponents, coefficients)
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
     even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
-    split = coulomb and max(layout[0]) <= _HERMITE_LMAX
+    possible = coulomb and max(layout[0]) <= _HERMITE_LMAX
+    split = _cuda_memory.by_hermite(layout, cart, len(density), coulomb + exchange, symmetric, possible)
     j = k = density[:0]
     if split:
         p = _cuda_hermite.plan(*layout, cart)
