@@ -55,6 +55,10 @@ def values():
     out["one axis of two"] = differences(results, expected)
     both = shard_layout(mol, layout, jax.make_mesh((4, 2), ("a", "b")), axis=("a", "b"))
     out["both axes"] = differences(sharded_potential(mol, both, "pbe", density), expected)
+    with jax.set_mesh(jax.make_mesh((8,), ("all",), axis_types=(jax.sharding.AxisType.Explicit,))):
+        inside = Grid(mol, level=0)
+    expected = (grid.coords, grid.weights, grid.atom)
+    out["grid in the context of a mesh"] = differences((inside.coords, inside.weights, inside.atom), expected)
     return out
 
 

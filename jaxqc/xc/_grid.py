@@ -1,5 +1,6 @@
 """Molecular integration grids: points, weights, and how they follow the nuclei."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -184,7 +185,10 @@ def _place_eagerly(template, coords, partition):
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS leaves it out
         return place(template, coords, partition)
-    with jax.default_device(cpu):
+    # Within the context of a mesh, arrays on one device of it meet no program: a mesh of that device takes its place.
+    outside = jax.sharding.get_abstract_mesh().empty
+    context = contextlib.nullcontext() if outside else jax.set_mesh(jax.sharding.Mesh(np.array([cpu]), ("grid",)))
+    with jax.default_device(cpu), context:
         return place(template, jax.device_put(coords, cpu), partition)
 
 
