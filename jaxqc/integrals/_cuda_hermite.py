@@ -23,6 +23,7 @@ from jaxqc.integrals._shells import cartesian_offsets, offsets, spherical_offset
 
 Check = Callable[[], None]
 
+NONE = np.int32(1 << 25)  # a number of a part beyond all bras: kernels find nothing to do
 _TILE = 64  # kets that share one rest of norms
 _SETS = 2  # densities that one kernel takes
 _BLOCK, _GRID = 128, 1 << 16

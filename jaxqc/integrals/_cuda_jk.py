@@ -10,15 +10,16 @@ from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_classes as classes
-from jaxqc.integrals import _cuda_hermite, _cuda_memory, _cuda_pairs
+from jaxqc.integrals import _cuda_hermite, _cuda_memory, _cuda_pairs, _cuda_split
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
 from jaxqc.integrals._tables import BOYS_ROWS, boys_rows, boys_rows_single, exp_grid, rys_table
 
 # Blocks that keep the device busy: few bra pairs share their kets among several blocks.
 _BUSY = 1056
-# J comes from Hermite Gaussians, and K alone from the quartets, up to this l: beyond, bodies of Hermite Gaussians are
-# too long to compile.
+# A number of a part beyond all bra pairs: kernels find nothing to do.
+_NONE = np.int32(1 << 30)
+# J may come from Hermite Gaussians up to this l: beyond, their bodies are too long to compile.
 _HERMITE_LMAX = 4
 _FIXED_POINT = 2.0**46
 _LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
@@ -114,15 +115,17 @@ def _class_step(
     nao: int,
     offset: int,
     parts,
-    mixed: bool,
+    limit: float,
 ) -> Step:
-    """One launch of a class; `offset`: bytes before the (f0| sums of its kets."""
+    """One launch of a class.
+
+    **Arguments:** `offset`: bytes before the (f0| sums of its kets; `limit`: what is below is in single precision.
+    """
     number_b, first_b, count_b = _places(plan)[kernel.bra]
     number_k, first_k, count_k = _places(plan)[kernel.ket]
     row = 4 * (plan.nbucket + 1)
     bras, shares = _shape(kernel, count_b, count_k, parts)
-    limit = SINGLE * threshold
-    least = limit if mixed and not kernel.single else threshold
+    least = threshold if kernel.single else limit
     prims, density = (_PRIMS32, _DENSITY32) if kernel.single else (3, _DENSITY)
     arguments = (
         *(operand(i) for i in (0, 1, 2, prims)),
@@ -162,11 +165,13 @@ def blocked(
     part: jax.Array | None = None,
     parts: int = 1,
     test: bool = True,
+    single: float = SINGLE,
 ):
     """Sums over the unique quartets, in shell blocks.
 
     **Arguments:** `density`: (sets, nao, nao), symmetric or antisymmetric; `bounds`: of `density_bounds`; `part` of
-    `parts`: every `parts`-th bra pair from number `part` on; `test`: whether fresh kernels are tested first.
+    `parts`: every `parts`-th bra pair from number `part` on; `test`: whether fresh kernels are tested first; `single`:
+    of a mixed variant, times the threshold the bound of quartets below which they are in single precision.
 
     **Returns:** J and K, each (sets, nao * nao), to be completed by their transposes; in fixed point for a
     deterministic variant.
@@ -179,9 +184,9 @@ def blocked(
     for ket in dict.fromkeys(k.ket for k in kernels if not k.registers):
         offsets[ket] = 8 * size
         size += variant.sets * places[ket][2] * ncomp(*ket)
-    capacity = pairs.prims.shape[1]
+    capacity, limit = pairs.prims.shape[1], max(1.0, single) * threshold if variant.mixed else threshold
     steps = [
-        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, variant.mixed)
+        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, limit)
         for k in reversed(kernels)  # long blocks first
     ]
     if variant.coulomb:
@@ -231,6 +236,7 @@ def lowered(
     threshold,
     symmetric,
     parts,
+    mixed=False,
 ) -> list[jax.Array]:
     """The primitive `jaxqc_jk`: J and K, each (n, nao, nao), or (0, nao, nao) where not asked for."""
     if not len(density):
@@ -238,34 +244,43 @@ def lowered(
     operands = (centers, exponents, coefficients)
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
     even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
-    possible = coulomb and max(layout[0]) <= _HERMITE_LMAX
+    choice = exchange and len(layout[0]) >= _cuda_split.SHELLS  # of the way to J, on the device
+    possible = coulomb and max(layout[0]) <= _HERMITE_LMAX and (choice or not exchange)
     split = _cuda_memory.by_hermite(layout, cart, len(density), coulomb + exchange, symmetric, possible)
     j = k = density[:0]
-    if split:
-        p = _cuda_hermite.plan(*layout, cart)
-        check = functools.partial(_test_coulomb, layout[0], cart, min(len(density), 2))
-        pairs = _cuda_hermite.prepare(p, *operands, check)
-        options = _cuda_hermite.Options(omega, threshold, 0.0, parts)
-        j = _cuda_hermite.coulomb(p, pairs, even, options, part, check)
-        finite &= ~functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(b)) for b in pairs.bounds.values()])
+    hermite_part = part
     if exchange or not split:
         plan = _cuda_pairs.plan(*layout, cart)
         pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
-        build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold, part=part, parts=parts)
-        both, k = build(even, 1, coulomb and not split, exchange)
-        j = j if split else both
-        if exchange and not symmetric:
-            k += build(density - even, -1, False, True)[1]
         finite &= ~jnp.any(jnp.isnan(pairs.bound))  # integrals beyond double precision
+        build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold, parts=parts, mixed=mixed)
+        if split:
+            bounds = _cuda_pairs.density_bounds(plan.ls, cart, even)[0]
+            apart = _cuda_split.apart(plan, pairs, bounds, threshold)
+            hermite_part = jnp.where(apart, part, _cuda_hermite.NONE)
+            j, k = build(even, 1, True, True, part=jnp.where(apart, _NONE, part))
+            k += build(even, 1, False, True, part=jnp.where(apart, part, _NONE))[1]
+        else:
+            j, k = build(even, 1, coulomb, exchange, part=part)
+        if exchange and not symmetric:
+            k += build(density - even, -1, False, True, part=part)[1]
+    if split:
+        p = _cuda_hermite.plan(*layout, cart)
+        check = functools.partial(_test_coulomb, layout[0], cart, min(len(density), 2))
+        primitives = _cuda_hermite.prepare(p, *operands, check)
+        options = _cuda_hermite.Options(omega, threshold, _cuda_hermite.SINGLE if mixed else 0.0, parts)
+        found = _cuda_hermite.coulomb(p, primitives, even, options, hermite_part, check)
+        j = j + found if exchange else found
+        finite &= ~functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(b)) for b in primitives.bounds.values()])
     return [jnp.where(finite, x, jnp.nan) for x in (j, k)]
 
 
-def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, part, parts):
+def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, part, parts, mixed):
     """J and K of densities that are all symmetric (sign 1) or all antisymmetric (-1), two at a time."""
     done = []
     for begin in range(0, len(density), 2):
         some = density[begin : begin + 2]
-        variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic())
+        variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic(), mixed)
         bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, some)
         scale = jnp.ones((len(some), 1, 1))
         if (
@@ -310,12 +325,11 @@ def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     """What a restricted calculation with these shells compiles."""
     del arch  # one set of shapes so far
     pairs = classes.pairs_of(ls)
-    split = max(ls) <= _HERMITE_LMAX
-    variant = Variant(cart, coulomb=not split)
-    kernels = [made for b, k in classes.classes(pairs) for made in classes.kernels(b, k, variant)]
-    kernels += [classes.kernel(p, p, Variant(cart), bound=True) for p in pairs]
-    if split:
-        coulomb = _cuda_hermite.units_of(_cuda_hermite.plan(ls, (1,) * len(ls), cart))
-    else:
-        coulomb = [classes.ket_kernel(k, variant).unit for k in {k.ket for k in kernels if not k.registers}]
-    return [*(k.unit for k in kernels), *coulomb]
+    # Molecules of few shells get J and K from one kernel; larger ones may get K alone, and J from Hermite Gaussians.
+    both, alone = Variant(cart), Variant(cart, coulomb=False)
+    kernels = [made for v in (both, alone) for b, k in classes.classes(pairs) for made in classes.kernels(b, k, v)]
+    kernels += [classes.kernel(p, p, both, bound=True) for p in pairs]
+    kernels += [classes.ket_kernel(k, both) for k in {k.ket for k in kernels if not k.registers}]
+    plan = _cuda_hermite.plan(ls, (1,) * len(ls), cart)
+    hermite = _cuda_hermite.units_of(plan) if max(ls) <= _HERMITE_LMAX else []
+    return [*(k.unit for k in kernels), *hermite]
