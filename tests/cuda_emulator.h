@@ -20,6 +20,7 @@
 #define __shared__ static
 #define __align__(n) alignas(n)
 #define __launch_bounds__(...)
+#define __noinline__
 
 struct dim3 {
   int x = 1, y = 1, z = 1;

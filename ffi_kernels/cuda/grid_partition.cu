@@ -4,31 +4,36 @@
 // over lanes but what ends at nuclei. Bounds over the ball around the points leave the few atoms i that can have a share. Products
 // over the nearest partners j leave fewer; how large they are says how far partners matter to each, because the tail of Becke's step
 // falls with the eighth power of the distance. Candidates have a column of shared memory each, and go in batches where there are more
-// than columns; what belongs to pairs of atoms is staged there for 8 partners at a time.
+// than columns; what belongs to pairs of atoms is staged there for 8 partners at a time. The code is kept short, as all of it runs in
+// turn and has to stay in the instruction cache.
 // Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS of 128 threads a multiprocessor.
 #define NEAR 16           // partners that bound a product,
 #define BATCH 16          // candidates that a warp holds at once
 #define STAGE 8           // partners whose pairs it holds
 #define NEGLIGIBLE 1e-20  // share of the point's own atom that counts as none
-#define UNSEEN 1e-19      // product, against the largest over the nearest partners, of a candidate that changes nothing
-#define BOUND 1e-26       // of a product that no point of the ball can see
+#define UNSEEN 1e-16      // product, against the largest over the nearest partners, of a candidate that changes nothing
+#define BOUND 1e-26f      // of a product that no point of the ball can see
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
-#define SMALL_FACTOR (REVERSE ? 3e-13f : 1e-15f)
+#define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-14f)
 #define SMALL_OWN 0.03f  // the least that a point's own atom counts, so that small shares keep their precision
+// Derivatives that are left out: of a partner, and weights of candidates; against the largest |cotangent * share| of the warp, or
+// against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
 #define SMALL_SLOPE 1e-11f
-#define SMALL_WEIGHT 1e-13  // of a candidate among the derivatives
+#define SMALL_WEIGHT 1e-13f
+#define LEAST_OF_MEAN 0.1
 
 // The step s(t), t from 0 to 2, and d log s / dt.
-__device__ __forceinline__ double step(double t) {
+template <class T>
+__device__ __forceinline__ T step(T t) {
 #if SCHEME == 0
 #pragma unroll
-  for (int i = 0; i < 3; i++) t = t * t * (1.5 - 0.5 * t);
-  return 0.5 * t;
+  for (int i = 0; i < 3; i++) t = t * t * (T(1.5) - T(0.5) * t);
+  return T(0.5) * t;
 #else
-  t = 1.0 + (t - 1.0) * (1.0 / 0.64);
-  const double near = fmax(t > 1.0 ? 2.0 - t : t, 0.0), square = near * near;
-  const double below = 1.09375 * square * square * (2.0 + near * (-2.4 + near * (1.0 - near * (1.0 / 7.0))));
-  return t > 1.0 ? 1.0 - below : below;
+  t = T(1) + (t - T(1)) * T(1.0 / 0.64);
+  const T near = max(t > T(1) ? T(2) - t : t, T(0)), square = near * near;
+  const T below = T(1.09375) * square * square * (T(2) + near * (T(-2.4) + near * (T(1) - near * T(1.0 / 7.0))));
+  return t > T(1) ? T(1) - below : below;
 #endif
 }
 
@@ -38,16 +43,27 @@ __device__ __forceinline__ double reciprocal(double v) {
 #else
   double y;
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(v));
-#pragma unroll
-  for (int i = 0; i < 2; i++) y = fma(fma(-v, y, 1.0), y, y);
-  return y;
+  const double e = fma(-v, y, 1.0);
+  return fma(y, fma(e, e, e), y);
+#endif
+}
+
+// 1 / sqrt(v) for v that are no smaller than 1e-290.
+__device__ __forceinline__ double inverse_root(double v) {
+#ifdef EMULATED
+  return 1.0 / sqrt(v);
+#else
+  double y;
+  asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(v));
+  const double e = fma(-v * y, y, 1.0);
+  return fma(y * e, fma(0.375, e, 0.5), y);
 #endif
 }
 
 __device__ __forceinline__ double log_slope(double t) {
 #if SCHEME == 0
   // With T(t) = t^2 h(t), h = (3 - t) / 2: d log T / d log t = 3 (2 - t) / (2 h), and three of these make up s.
-  double above = 3.375, below = fmax(t, 1e-290);
+  double above = 3.375, below = fmax(fabs(t), 1e-290);  // rounding can make t negative
 #pragma unroll
   for (int i = 0; i < 3; i++) {
     const double h = 1.5 - 0.5 * t;
@@ -64,7 +80,8 @@ __device__ __forceinline__ double log_slope(double t) {
 #endif
 }
 
-__device__ __forceinline__ double sum_of_warp(double v) {
+template <class T>
+__device__ __forceinline__ T sum_of_warp(T v) {
 #pragma unroll
   for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
   return v;
@@ -93,26 +110,128 @@ __device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
   return sum;
 }
 
+// A warp: its lane's point, and what lies in shared memory.
+struct Patch {
+  const double* coords;
+  const double2* pairs;
+  double2* stage;   // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs
+  double* r;        // [candidate][lane] distances,
+  double* product;  // products, and then what they weigh
+  const int* near;  // the nearest atoms
+  const float *key, *off;  // [natm] distances from the centre; in `key` none for the nearest
+  const short* list;       // candidates
+  double X, Y, Z;
+  float margin;  // how much a difference of two distances can vary over the points
+  int natm, nears, lane;
+};
+constexpr float NONE = 3e38f;
+
+// The vector from atom j to the point of the lane, its length and the inverse of it (0 at the atom).
+struct Arm {
+  double x, y, z, length, inverse;
+};
+__device__ __forceinline__ Arm arm_of(const Patch& w, int j) {
+  const double x = w.X - __ldg(w.coords + 3 * j), y = w.Y - __ldg(w.coords + 3 * j + 1), z = w.Z - __ldg(w.coords + 3 * j + 2);
+  const double square = x * x + y * y + z * z, inverse = square > 1e-290 ? inverse_root(square) : 0.0;
+  return {x, y, z, square * inverse, inverse};
+}
+
+// Calls visit(j, which candidates have partner j, their pairs) for the nearest partners or for all others, or for all. Pairs with
+// u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
+enum Partners { NEAREST, DISTANT, ALL };
+template <class Visit>
+__device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, float cut, Partners which, const Visit& visit) {
+  const int lane = w.lane, count = which == NEAREST ? w.nears : w.natm;
+  const auto partner = [&](int index) { return which == NEAREST ? w.near[index] : which == ALL || w.key[index] != NONE ? index : -1; };
+#pragma unroll 1
+  for (int base = 0; base < count; base += STAGE) {
+    const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
+    double2 loaded[BATCH / 4];
+    unsigned votes[BATCH / 4];
+#pragma unroll
+    for (int round = 0; round < BATCH / 4; round++) {
+      const int k = 4 * round + (lane >> 3);
+      if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(w.list[b0 + k]) * w.natm + j);
+    }
+    __syncwarp();  // pairs of the last round have been read
+#pragma unroll
+    for (int round = 0; round < BATCH / 4; round++) {
+      const int k = 4 * round + (lane >> 3);
+      const float limit = __shfl_sync(0xffffffffu, cut, k);
+      bool met = (live >> k) & 1 && j >= 0;
+      if (met) {
+        const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
+        const float u = (1.0f + (w.off[w.list[b0 + k]] - w.off[j] + w.margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
+        met = !(inverse > 0.0f && inverse < 1.0f && u < limit);
+        w.stage[STAGE * k + (lane & 7)] = loaded[round];
+      }
+      votes[round] = __ballot_sync(0xffffffffu, met);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int l = 0; l < STAGE; l++) {
+      unsigned mask = 0;
+#pragma unroll
+      for (int round = 0; round < BATCH / 4; round++) {
+        // Bits 0, 8, 16 and 24 side by side.
+        mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
+      }
+      if (mask) visit(partner(base + l), mask, w.stage + l);
+    }
+  }
+}
+
+// Products of the candidates in `live` over the nearest partners, with their distances, or over the others.
+__device__ __noinline__ void multiply(Patch w, int b0, unsigned live, float cut, Partners which) {
+  if (which == NEAREST) {
+#pragma unroll 1
+    for (unsigned left = live; left; left &= left - 1) {
+      const int k = __ffs(static_cast<int>(left)) - 1;
+      w.r[32 * k] = arm_of(w, w.list[b0 + k]).length;
+      w.product[32 * k] = 1.0;
+    }
+  }
+  const auto visit = [&](int j, unsigned mask, const double2* pair) {
+    const double rj = arm_of(w, j).length;
+#pragma unroll 1
+    while (mask) {
+      // Two at a time, for the latency.
+      const int k0 = __ffs(static_cast<int>(mask)) - 1;
+      mask &= mask - 1;
+      const int k1 = mask ? __ffs(static_cast<int>(mask)) - 1 : k0;
+      mask &= mask - 1;
+      const double2 p0 = pair[STAGE * k0], p1 = pair[STAGE * k1];
+      const double mu0 = (w.r[32 * k0] - rj) * p0.x, mu1 = (w.r[32 * k1] - rj) * p1.x;
+      const double s0 = step((1.0 - mu0) * (1.0 - p0.y * (1.0 + mu0))), s1 = step((1.0 - mu1) * (1.0 - p1.y * (1.0 + mu1)));
+      w.product[32 * k0] *= s0;
+      if (k1 != k0) w.product[32 * k1] *= s1;
+    }
+  };
+  sweep(w, b0, live, cut, which, visit);
+}
+
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
+// mean: of |cotangent| over all points.
 extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
-                                                                         const double2* pairs, const double* cotangent, double* fraction,
-                                                                         double* centers, double* moved, int natm, long long n) {
+                                                                         const double2* pairs, const double* cotangent,
+                                                                         const double* mean, double* fraction, double* centers,
+                                                                         double* moved, int natm, long long n) {
   extern __shared__ double shared[];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   constexpr int COLUMNS = REVERSE ? 3 : 2;
-  constexpr float NONE = 3e38f;
-  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + NEAR / 2 + (5 * natm + 3) / 4;
-  double2* stage = reinterpret_cast<double2*>(shared + warp * ((of_warp + 1) & ~1));  // [candidate][STAGE]
-  double* r = reinterpret_cast<double*>(stage + BATCH * STAGE) + lane;                // [candidate][lane] distances,
-  double* product = r + BATCH * 32;                                                   // products, and then what they weigh,
-  double* rate = product + (COLUMNS - 2) * BATCH * 32;     // derivatives with respect to the distances
-  double* drawn = rate - lane + BATCH * 32;                // [candidate][3] sums for the nuclei
-  double* reach = drawn + 3 * BATCH;                       // [NEAR] how far the nearest atoms are at most
-  int* near = reinterpret_cast<int*>(reach + NEAR);        // [NEAR] and which they are
-  float* key = reinterpret_cast<float*>(near + NEAR);      // [natm] distances; none for atoms among the nearest
-  float* off = key + natm;                                 // [natm] distances of all
-  short* list = reinterpret_cast<short*>(off + natm);      // [natm] candidates
+  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + (5 * natm + 3) / 4;
+  double2* stage = reinterpret_cast<double2*>(shared + warp * ((of_warp + 1) & ~1));
+  double* r = reinterpret_cast<double*>(stage + BATCH * STAGE) + lane;
+  double* product = r + BATCH * 32;
+  double* rate = product + (COLUMNS - 2) * BATCH * 32;  // [candidate][lane] derivatives with respect to the distances
+  double* drawn = rate - lane + BATCH * 32;             // [candidate][3] sums for the nuclei
+  int* near = reinterpret_cast<int*>(drawn + 3 * BATCH);
+  float* reach = reinterpret_cast<float*>(near + NEAR);  // [NEAR] how far the nearest atoms are at most
+  float* key = reach + NEAR;
+  float* off = key + natm;
+  short* list = reinterpret_cast<short*>(off + natm);
   const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
+#pragma unroll 1
   for (long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32; first < n; first += stride) {
     const bool used = first + lane < n;
     const long long point = used ? first + lane : n - 1;
@@ -128,24 +247,21 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       continue;
     }
 #endif
-    const auto distance = [&](int j) {
-      const double x = X - __ldg(coords + 3 * j), y = Y - __ldg(coords + 3 * j + 1), z = Z - __ldg(coords + 3 * j + 2);
-      return sqrt(x * x + y * y + z * z);
-    };
-    // The ball.
+    // The ball; single precision, and the radius makes up for it.
     const double cx = sum_of_warp(X) * (1.0 / 32.0), cy = sum_of_warp(Y) * (1.0 / 32.0), cz = sum_of_warp(Z) * (1.0 / 32.0);
-    const auto from_centre = [&](int j) {
-      const double x = cx - __ldg(coords + 3 * j), y = cy - __ldg(coords + 3 * j + 1), z = cz - __ldg(coords + 3 * j + 2);
-      return sqrt(x * x + y * y + z * z);
+    const auto from_centre = [&](double x, double y, double z) {
+      const float dx = static_cast<float>(x - cx), dy = static_cast<float>(y - cy), dz = static_cast<float>(z - cz);
+      const float square = dx * dx + dy * dy + dz * dz;
+      return square * rsqrtf(fmaxf(square, 1e-30f));
     };
-    const double dx = X - cx, dy = Y - cy, dz = Z - cz;
-    const double radius = -static_cast<double>(least_of_warp(-1.000001f * static_cast<float>(sqrt(dx * dx + dy * dy + dz * dz)))) + 1e-9;
+    const float radius = -least_of_warp(-1.00001f * from_centre(X, Y, Z)) + 1e-3f;
     // The nearest atoms.
     __syncwarp();
     float best = NONE;
     int which = 0;
+#pragma unroll 1
     for (int j = lane; j < natm; j += 32) {
-      const float d = static_cast<float>(from_centre(j));
+      const float d = from_centre(__ldg(coords + 3 * j), __ldg(coords + 3 * j + 1), __ldg(coords + 3 * j + 2));
       key[j] = off[j] = d;
       if (d < best) {
         best = d;
@@ -153,14 +269,17 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       }
     }
     int nears = 0;
+#pragma unroll 1
     for (; nears < NEAR; nears++) {
       const float least = least_of_warp(best);
       if (!(least < NONE)) break;
       const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
       if (lane == winner) {
         near[nears] = which;
+        reach[nears] = best + radius;
         key[which] = NONE;
         best = NONE;
+#pragma unroll 1
         for (int j = lane; j < natm; j += 32) {
           if (key[j] < best) {
             best = key[j];
@@ -170,107 +289,48 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       }
     }
     __syncwarp();
-    if (lane < nears) reach[lane] = from_centre(near[lane]) + radius;
-    __syncwarp();
-    // Of the product of atom i, over the ball.
-    const auto bound_of = [&](int i, double enough) {
-      const double nearest = fmax(from_centre(i) - radius, 0.0);
-      double bound = 1.0;
-      for (int m = 0; m < nears && bound >= enough; m++) {
+    const Patch w = {coords, pairs, stage, r, product, near, key, off, list, X, Y, Z, 2.0f * radius, natm, nears, lane};
+    // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
+    const auto can_reach = [&](int i, float enough) {
+      const float nearest = fmaxf(off[i] - radius, 0.0f);
+      float bound = 1.0f;
+#pragma unroll 1
+      for (int m = 0; m < nears && !(bound < enough); m++) {
         if (near[m] == i) continue;
         const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
-        const double mu = fmax((nearest - reach[m]) * pair.x, -1.0);
-        bound *= step(fmin(fmax((1.0 - mu) * (1.0 + pair.y * (1.0 + mu)), 0.0), 2.0));
+        const float mu = fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f), shift = static_cast<float>(pair.y);
+        bound *= step(fminf(fmaxf((1.0f - mu) * (1.0f + shift * (1.0f + mu)), 0.0f), 2.0f));
       }
-      return bound;
+      return !(bound < enough);
     };
     const auto append = [&](unsigned votes, int i, int at) {
       if ((votes >> lane) & 1) list[at + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
-    };
-    // Calls visit(j, which candidates have partner j, their pairs) for partners j = partner(0 ... count - 1), negative for none. Pairs
-    // with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
-    const float margin = 2.0f * static_cast<float>(radius) + 1e-3f;
-    const auto sweep = [&](int b0, unsigned live, float cut, int count, const auto& partner, const auto& visit) {
-      for (int base = 0; base < count; base += STAGE) {
-        const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
-        double2 loaded[BATCH / 4];
-        unsigned votes[BATCH / 4];
-#pragma unroll
-        for (int round = 0; round < BATCH / 4; round++) {
-          const int k = 4 * round + (lane >> 3);
-          if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(pairs + static_cast<long long>(list[b0 + k]) * natm + j);
-        }
-        __syncwarp();  // pairs of the last round have been read
-#pragma unroll
-        for (int round = 0; round < BATCH / 4; round++) {
-          const int k = 4 * round + (lane >> 3);
-          const float limit = __shfl_sync(0xffffffffu, cut, k);
-          bool met = (live >> k) & 1 && j >= 0;
-          if (met) {
-            const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
-            const float u = (1.0f + (off[list[b0 + k]] - off[j] + margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
-            met = !(inverse > 0.0f && inverse < 1.0f && u < limit);
-            stage[STAGE * k + (lane & 7)] = loaded[round];
-          }
-          votes[round] = __ballot_sync(0xffffffffu, met);
-        }
-        __syncwarp();
-        for (int l = 0; l < STAGE; l++) {
-          unsigned mask = 0;
-#pragma unroll
-          for (int round = 0; round < BATCH / 4; round++) {
-            // Bits 0, 8, 16 and 24 side by side.
-            mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
-          }
-          if (mask) visit(partner(base + l), mask, stage + l);
-        }
-      }
-    };
-    const auto nearest = [&](int index) { return near[index]; };
-    const auto distant = [&](int index) { return key[index] != NONE ? index : -1; };
-    // Products over partners of the candidates in `live`.
-    const auto multiply = [&](int b0, unsigned live, float cut, int count, const auto& partner) {
-      const auto visit = [&](int j, unsigned mask, const double2* pair) {
-        const double rj = distance(j);
-        while (mask) {
-          // Two at a time, for the latency.
-          const int k0 = __ffs(static_cast<int>(mask)) - 1;
-          mask &= mask - 1;
-          const int k1 = mask ? __ffs(static_cast<int>(mask)) - 1 : k0;
-          mask &= mask - 1;
-          const double2 p0 = pair[STAGE * k0], p1 = pair[STAGE * k1];
-          const double mu0 = (r[32 * k0] - rj) * p0.x, mu1 = (r[32 * k1] - rj) * p1.x;
-          const double s0 = step((1.0 - mu0) * (1.0 - p0.y * (1.0 + mu0))), s1 = step((1.0 - mu1) * (1.0 - p1.y * (1.0 + mu1)));
-          product[32 * k0] *= s0;
-          if (k1 != k0) product[32 * k1] *= s1;
-        }
-      };
-      sweep(b0, live, cut, count, partner, visit);
-    };
-    const auto start = [&](int b0, int from, int to) {
-      for (int k = from; k < to; k++) {
-        r[32 * k] = distance(list[b0 + k]);
-        product[32 * k] = 1.0;
-      }
-      multiply(b0, (1u << to) - (1u << from), 0.0f, nears, nearest);
     };
     const auto matters = [&](int i, int k, double reference) {
       const double limit = (i == own ? 0.01 * NEGLIGIBLE : UNSEEN) * reference;
       return __any_sync(0xffffffffu, !(product[32 * k] < limit));
     };
+    // Candidates, the nearest atoms first, are held in columns where they matter.
+    const int mine = lane < nears ? near[lane] : 0;
+    const unsigned close = __ballot_sync(0xffffffffu, lane < nears && can_reach(mine, BOUND));
+    append(close, mine, 0);
     double reference = 0.0;  // the largest product over the nearest partners among the nearest atoms
-    int held = 0;
-    // Adds `count` atoms, at most a batch, listed from `next` on, to those held in columns, where they matter.
-    const auto hold = [&](int next, int count) {
+    int candidates = __popc(close), held = 0, next = 0;
+#pragma unroll 1
+    while (next < candidates && held < BATCH) {
+      const int count = min(BATCH - held, candidates - next);
+      __syncwarp();
       const int listed = lane < count ? list[next + lane] : -1;
       __syncwarp();
       append((1u << count) - 1, listed, held);
       __syncwarp();
-      start(0, held, held + count);
-      if (held == 0) {
+      multiply(w, 0, (1u << (held + count)) - (1u << held), 0.0f, NEAREST);
+      if (next == 0) {
+#pragma unroll 1
         for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
       }
       unsigned kept = 0;
+#pragma unroll 1
       for (int k = held; k < held + count; k++) {
         if (!matters(list[k], k, reference)) continue;
         const int to = held + __popc(kept);
@@ -281,165 +341,173 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       __syncwarp();
       append(kept, listed, held);
       held += __popc(kept);
-      __syncwarp();
-    };
-    const int mine = lane < nears ? near[lane] : -1;
-    const unsigned close = __ballot_sync(0xffffffffu, mine >= 0 && !(bound_of(max(mine, 0), BOUND) < BOUND));
-    append(close, mine, 0);
-    __syncwarp();
-    hold(0, __popc(close));
-    int candidates = held;
-    const double enough = 0.01 * NEGLIGIBLE * least_of_warp(reference);
-    for (int base = 0; base < natm; base += 32) {
-      const bool other = base + lane < natm && key[base + lane] != NONE;
-      const unsigned votes = __ballot_sync(0xffffffffu, other && !(bound_of(base + lane, enough) < enough));
-      append(votes, base + lane, candidates);
-      candidates += __popc(votes);
-    }
-    __syncwarp();
-    int next = held;
-    while (next < candidates && held < BATCH) {
-      const int count = min(BATCH - held, candidates - next);
-      hold(next, count);
-      next += count;
+      if (next == 0) {
+        const float enough = fmaxf(static_cast<float>(0.01 * NEGLIGIBLE * least_of_warp(reference)), 1e-37f);
+        candidates = next = held;
+#pragma unroll 1
+        for (int base = 0; base < natm; base += 32) {
+          const int i = base + lane;
+          const unsigned votes = __ballot_sync(0xffffffffu, i < natm && key[i] != NONE && can_reach(i, enough));
+          append(votes, i, candidates);
+          candidates += __popc(votes);
+        }
+      } else {
+        next += count;
+      }
     }
     // Those for whom there is no column left: then all are done in batches.
     int length = held;
+#pragma unroll 1
     for (; next < candidates; next += 32) {
+      __syncwarp();
       const int listed = next + lane < candidates ? list[next + lane] : -1;
       const unsigned votes = __ballot_sync(0xffffffffu, listed >= 0);
-      __syncwarp();
       append(votes, listed, length);
       length += __popc(votes);
-      __syncwarp();
     }
+    __syncwarp();
     candidates = length;
-    // Products of a batch; returns which of its candidates count.
-    const auto finish = [&](int b0, int count) {
-      if (candidates > BATCH) start(b0, 0, count);
-      unsigned live = 0;
-      float cut = 0.0f;
-      for (int k = 0; k < count; k++) {
-        if (matters(list[b0 + k], k, reference)) {
-          live |= 1u << k;
-          // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
-          const float part = fmaxf(static_cast<float>(product[32 * k] / reference), list[b0 + k] == own ? SMALL_OWN : 0.0f);
-          const float u = SCHEME ? 0.36f : sqrtf(sqrtf(sqrtf(SMALL_FACTOR / (8.6f * part + 1e-30f))));
-          const float limit_of_k = least_of_warp(u);
-          if (lane == k) cut = limit_of_k;
-        } else {
-          product[32 * k] = 0.0;
-        }
-      }
-      multiply(b0, live, cut, natm, distant);
-      return live;
-    };
-    unsigned live = 0;
     double total = 0.0, owned = 0.0;
-    for (int b0 = 0; b0 < candidates; b0 += BATCH) {
-      const int count = min(BATCH, candidates - b0);
-      live = finish(b0, count);
-      for (int k = 0; k < count; k++) {
-        const double value = product[32 * k];
-        total += value;
-        if (list[b0 + k] == own) owned = value;
-      }
-    }
-    double share = owned / total;
-    if (share < NEGLIGIBLE) share = 0.0;
-#if !REVERSE
-    if (used) fraction[point] = share;
-#else
+#if REVERSE
     // d f = f (d log P_own - sum_i f_i d log P_i)
-    const double scale = fabs(seed * share), largest = -static_cast<double>(least_of_warp(-static_cast<float>(scale)));
+    double factor = 0.0, base = 0.0;
     double at_point[3] = {};
-    const auto sum_up = [&](double h, double x, double y, double z) {
-      const double along[4] = {h * x, h * y, h * z, 0.0};
+    const auto sum_up = [&](double h, const Arm& arm) {
+      const double along[4] = {h * arm.x, h * arm.y, h * arm.z, 0.0};
 #pragma unroll
       for (int k = 0; k < 3; k++) at_point[k] += along[k];
       return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
     };
-    for (int b0 = 0; b0 < candidates; b0 += BATCH) {
-      const int count = min(BATCH, candidates - b0);
-      if (candidates > BATCH) live = finish(b0, count);
-      float cut = 0.0f;
-      for (int k = 0; k < count; k++) {
-        if (!((live >> k) & 1)) continue;
-        const double part = product[32 * k] / total;
-        double weight = seed * share * ((list[b0 + k] == own ? 1.0 : 0.0) - part);
-        if (part == 0.0) weight = 0.0;
-        if (!__any_sync(0xffffffffu, !(fabs(weight) <= SMALL_WEIGHT * largest))) {
-          live &= ~(1u << k);
+#endif
+    unsigned live = 0;
+    const double scale = reciprocal(reference);
+#pragma unroll 1
+    for (int pass = 0; pass <= REVERSE; pass++) {
+#pragma unroll 1
+      for (int b0 = 0; b0 < candidates; b0 += BATCH) {
+        const int count = min(BATCH, candidates - b0);
+        if (pass == 0 || candidates > BATCH) {
+          if (candidates > BATCH) multiply(w, b0, (1u << count) - 1, 0.0f, NEAREST);
+          live = 0;
+          float cut = 0.0f;
+#pragma unroll 1
+          for (int k = 0; k < count; k++) {
+            if (matters(list[b0 + k], k, reference)) {
+              live |= 1u << k;
+              // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
+              const float part = fmaxf(static_cast<float>(product[32 * k] * scale), list[b0 + k] == own ? SMALL_OWN : 0.0f);
+              const float limit = least_of_warp(SCHEME ? 0.36f : exp2f(0.125f * log2f(SMALL_FACTOR / (8.6f * part + 1e-30f))));
+              if (lane == k) cut = limit;
+            } else {
+              product[32 * k] = 0.0;
+            }
+          }
+          multiply(w, b0, live, cut, DISTANT);
+        }
+        if (pass == 0) {
+#pragma unroll 1
+          for (int k = 0; k < count; k++) {
+            const double value = product[32 * k];
+            total += value;
+            if (list[b0 + k] == own) owned = value;
+          }
           continue;
         }
-        // The derivative of that tail is at most 137 u^7 / R.
-        const float u = SCHEME ? 0.36f : exp2f(log2f(SMALL_SLOPE * static_cast<float>(largest / (137.0 * fabs(weight) + 1e-290))) / 7.0f);
-        const float limit_of_k = least_of_warp(u);
-        if (lane == k) cut = limit_of_k;
-        product[32 * k] = weight;
-        rate[32 * k] = 0.0;
-      }
-      __syncwarp();
-      for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
-      const int component = min(lane & 7, 2);
-      const auto visit = [&](int j, unsigned mask, const double2* pair) {
-        const double x = X - __ldg(coords + 3 * j), y = Y - __ldg(coords + 3 * j + 1), z = Z - __ldg(coords + 3 * j + 2);
-        const double rj = sqrt(x * x + y * y + z * z), place = __ldg(coords + 3 * j + component);
-        double push = 0.0, drawn_j = 0.0;
-        while (mask) {
-          int k[4] = {-1, -1, -1, -1};
-          double along[4] = {};
-#pragma unroll
-          for (int u = 0; u < 4; u += 2) {
-            if (!mask) continue;
-            k[u] = __ffs(static_cast<int>(mask)) - 1;
-            mask &= mask - 1;
-            k[u + 1] = __ffs(static_cast<int>(mask)) - 1;
-            mask &= mask - 1;
-            double slope[2];
-#pragma unroll
-            for (int v = 0; v < 2; v++) {
-              const int at = v && k[u + 1] >= 0 ? k[u + 1] : k[u];
-              const double2 p = pair[STAGE * at];
-              const double mu = (r[32 * at] - rj) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
-              slope[v] = -product[32 * at] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
-              // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
-              along[u + v] = slope[v] * mu * p.x;
-            }
-            rate[32 * k[u]] += slope[0];
-            push -= slope[0];
-            if (k[u + 1] >= 0) {
-              rate[32 * k[u + 1]] += slope[1];
-              push -= slope[1];
-            }
+#if REVERSE
+        float cut = 0.0f;
+        const double parts = reciprocal(total);
+#pragma unroll 1
+        for (int k = 0; k < count; k++) {
+          if (!((live >> k) & 1)) continue;
+          const double part = product[32 * k] * parts;
+          const double weight = part == 0.0 ? 0.0 : factor * ((list[b0 + k] == own ? 1.0 : 0.0) - part);
+          const float size = fabsf(static_cast<float>(weight * base));
+          if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) {
+            live &= ~(1u << k);
+            continue;
           }
-          const double sum = sums_of_warp(along, lane);
-          const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
-          if (whose >= 0 && (lane & 7) < 3) {
-            const double v = sum * (__ldg(coords + 3 * list[b0 + whose] + component) - place);
-            drawn[3 * whose + component] -= v;
-            drawn_j += v;
-          }
+          // The derivative of that tail is at most 137 u^7 / R.
+          const float limit = least_of_warp(SCHEME ? 0.36f : exp2f((1.0f / 7.0f) * log2f(SMALL_SLOPE / (137.0f * size + 1e-37f))));
+          if (lane == k) cut = limit;
+          product[32 * k] = weight;
+          rate[32 * k] = 0.0;
         }
-        drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
-        drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
-        __syncwarp();  // other lanes may add to `drawn` next
-        const double sum = sum_up(rj > 0.0 ? push * reciprocal(rj) : 0.0, x, y, z);
-        if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
-      };
-      sweep(b0, live, cut, natm, [](int index) { return index; }, visit);
-      __syncwarp();
-      for (unsigned left = live; left; left &= left - 1) {
-        const int k = __ffs(static_cast<int>(left)) - 1, i = list[b0 + k];
-        const double x = X - __ldg(coords + 3 * i), y = Y - __ldg(coords + 3 * i + 1), z = Z - __ldg(coords + 3 * i + 2);
-        const double sum = sum_up(r[32 * k] > 0.0 ? rate[32 * k] / r[32 * k] : 0.0, x, y, z);
-        if (lane < 3) atomicAdd(centers + 3 * i + lane, drawn[3 * k + lane] - sum);
+        __syncwarp();
+        for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
+        const int component = min(lane & 7, 2);
+        const auto visit = [&](int j, unsigned mask, const double2* pair) {
+          const Arm arm = arm_of(w, j);
+          const double place = __ldg(coords + 3 * j + component);
+          double push = 0.0, drawn_j = 0.0;
+#pragma unroll 1
+          while (mask) {
+            int k[4] = {-1, -1, -1, -1};
+            double along[4] = {};
+#pragma unroll
+            for (int u = 0; u < 4; u += 2) {
+              if (!mask) continue;
+              k[u] = __ffs(static_cast<int>(mask)) - 1;
+              mask &= mask - 1;
+              k[u + 1] = __ffs(static_cast<int>(mask)) - 1;
+              mask &= mask - 1;
+              double slope[2];
+#pragma unroll
+              for (int v = 0; v < 2; v++) {
+                const int at = v && k[u + 1] >= 0 ? k[u + 1] : k[u];
+                const double2 p = pair[STAGE * at];
+                const double mu = (r[32 * at] - arm.length) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
+                slope[v] = -product[32 * at] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
+                // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
+                along[u + v] = slope[v] * mu * p.x;
+              }
+              rate[32 * k[u]] += slope[0];
+              push -= slope[0];
+              if (k[u + 1] >= 0) {
+                rate[32 * k[u + 1]] += slope[1];
+                push -= slope[1];
+              }
+            }
+            const double sum = sums_of_warp(along, lane);
+            const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
+            if (whose >= 0 && (lane & 7) < 3) {
+              const double v = sum * (__ldg(coords + 3 * list[b0 + whose] + component) - place);
+              drawn[3 * whose + component] -= v;
+              drawn_j += v;
+            }
+          }
+          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
+          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
+          __syncwarp();  // other lanes may add to `drawn` next
+          const double sum = sum_up(push * arm.inverse, arm);
+          if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
+        };
+        sweep(w, b0, live, cut, ALL, visit);
+        __syncwarp();
+#pragma unroll 1
+        for (unsigned left = live; left; left &= left - 1) {
+          const int k = __ffs(static_cast<int>(left)) - 1, i = list[b0 + k];
+          const Arm arm = arm_of(w, i);
+          const double sum = sum_up(rate[32 * k] * arm.inverse, arm);
+          if (lane < 3) atomicAdd(centers + 3 * i + lane, drawn[3 * k + lane] - sum);
+        }
+#endif
       }
+#if REVERSE
+      if (pass == 0) {
+        const double share = owned * reciprocal(total);
+        factor = share < NEGLIGIBLE ? 0.0 : seed * share;
+        base = reciprocal(fmax(-least_of_warp(-fabs(factor)), LEAST_OF_MEAN * __ldg(mean)));
+      }
+#endif
     }
+#if REVERSE
 #pragma unroll
     for (int k = 0; k < 3; k++) {
       if (used) moved[3 * point + k] = at_point[k];
     }
+#else
+    const double share = owned * reciprocal(total);
+    if (used) fraction[point] = share < NEGLIGIBLE ? 0.0 : share;
 #endif
   }
 }

@@ -17,7 +17,7 @@ _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does 
 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
-    of_warp = ((3 if reverse else 2) * 32 + 2 * _STAGE + 3) * _BATCH + 3 * _NEAR // 2 + (5 * natm + 3) // 4
+    of_warp = ((3 if reverse else 2) * 32 + 2 * _STAGE + 3) * _BATCH + _NEAR + (5 * natm + 3) // 4
     return 8 * warps * (of_warp + of_warp % 2)
 
 
@@ -50,9 +50,9 @@ def _call(coords, points, owner, radii, cotangent, partition, shapes, results, z
     reverse = len(shapes) == 2
     unit = unit_of(partition, reverse)
     warps = _warps(natm, reverse)
-    arguments = (*map(operand, range(5)), *results, int32(natm), int64(n))
+    arguments = (*map(operand, range(6)), *results, int32(natm), int64(n))
     step = Step(unit, "grid_partition", 32 * warps, arguments, shared=_bytes(natm, warps, reverse))
-    operands = (coords, points, owner, _pairs(coords, radii), cotangent)
+    operands = (coords, points, owner, _pairs(coords, radii), cotangent, jnp.mean(jnp.abs(cotangent)))
     return call("jaxqc_grid_partition", [step], shapes, *operands, zeroed=zeroed)
 
 
