@@ -38,6 +38,7 @@ def add_parser(commands) -> None:
         "--energy", choices=("projected", "connected"), default="projected", help="which the network lowers"
     )
     run.add_argument("--select", choices=("importance", "amplitude"), default="importance", help="how the set grows")
+    run.add_argument("--roots", type=int, default=1, metavar="N", help="lowest states on the set (default 1)")
     run.add_argument("--complex", action="store_true", help="a network with a phase instead of a sign")
     run.add_argument("--spin-flip", action="store_true", help="a network that is even under exchange of spins")
     run.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="budget of memory (default 2)")
@@ -45,6 +46,8 @@ def add_parser(commands) -> None:
 
     output = nnqs.add_argument_group("output")
     output.add_argument("--log", metavar="OUT", help="write the history to this file, a JSON object a line")
+    output.add_argument("--tensorboard", metavar="DIR", help="directory for event files that TensorBoard shows")
+    output.add_argument("--plot", metavar="OUT", help="draw the extrapolation and the training to this file")
     output.add_argument("--checkpoint", metavar="DIR", help="directory for checkpoints")
     output.add_argument(
         "--resume", action="store_true", help="go on from the newest one, to the same result to the bit"
@@ -76,6 +79,11 @@ def run(options) -> int:
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(_sentence(error)) from error
     view.summary(out)
+    if options.plot is not None:
+        try:
+            nnqs.plot(out, options.plot)
+        except (ValueError, OSError, ImportError) as error:
+            raise UsageError(_sentence(error)) from error
     return CONVERGED
 
 
@@ -111,7 +119,9 @@ def _settings(options, ham):
         "target_size": options.size,
         "memory": int(options.memory * 2**30),
         "mesh": _mesh(options.devices),
+        "nroots": options.roots,
         "log": options.log,
+        "tensorboard": options.tensorboard,
         "checkpoint": options.checkpoint,
         **{
             name: getattr(options, name)
@@ -235,8 +245,29 @@ class _View:
         table.add_row("extrapolated", f"{out.e_extrapolated:.10f}", style="bold")
         table.add_row("  its error, estimated", f"{out.extrapolation_error:.10f}")
         self.console.print(table)
+        if len(out.states) > 1:
+            self.console.print(_excitations(out.states))
         found = f"{int(out.configurations.count)} configurations, <S^2> {out.spin_square:.6f}, {out.steps} steps"
         self.console.print(f"{found}, wall time {time.perf_counter() - self.start:.1f} s", highlight=False)
+
+
+def _excitations(states):
+    """A table of the states on the set."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    from jaxqc.scf._view import HARTREE_IN_EV
+
+    table = Table(box=SIMPLE, pad_edge=False, header_style="bold")
+    for header in ("state", "E_CI / Hartree", "extrapolated", "excitation / eV", "<S^2>", "residual"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for k, state in enumerate(states):
+        excitation = (state.e_extrapolated - states[0].e_extrapolated) * HARTREE_IN_EV
+        table.add_row(
+            f"{k}", f"{state.e_ci:.10f}", f"{state.e_extrapolated:.10f}", f"{excitation:.4f}",
+            f"{state.spin_square:.6f}", f"{state.residual:.1e}",
+        )  # fmt: skip
+    return table
 
 
 def _sentence(error):

@@ -11,7 +11,7 @@ from jaxqc._platform import on_gpu
 from jaxqc.elements import shorten
 from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, round_capacity
-from jaxqc.nnqs._davidson import states_on
+from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, contributions, exact_sum, external
 
@@ -21,12 +21,35 @@ _LEAST_GROWTH = 250  # configurations
 
 
 class Point(NamedTuple):
-    """One stage of `selected_ci`: size of the set, E_CI and E_PT2 in Hartree, <S^2>."""
+    """One stage of `selected_ci`: size of the set; E_CI, E_PT2 (Hartree) and <S^2> of the lowest state, and others."""
 
     size: int
     e_ci: float
     e_pt2: float
     spin_square: float
+    excited: tuple[tuple[float, float, float], ...] = ()
+
+
+class State(NamedTuple):
+    """A state on the final set.
+
+    Attributes:
+        e_ci: energy on the set, Hartree; an upper bound of that of the exact state in the same place.
+        e_pt2: perturbative correction, Hartree.
+        e_extrapolated: E_CI where E_PT2 vanishes, Hartree; no bound.
+        error: estimate of the error of `e_extrapolated`, Hartree.
+        spin_square: <S^2> on the set.
+        residual: norm of H c - E c, Hartree.
+        vector: (capacity,) coefficients c.
+    """
+
+    e_ci: float
+    e_pt2: float
+    e_extrapolated: float
+    error: float
+    spin_square: float
+    residual: float
+    vector: jax.Array
 
 
 class SelectedCI(NamedTuple):
@@ -42,6 +65,7 @@ class SelectedCI(NamedTuple):
         vector: (capacity,) coefficients.
         complete: nothing outside is coupled to the set any more: E_CI is exact for the symmetry of the vector.
         history: one `Point` for each stage.
+        states: a `State` for each of the `nroots`, by rising energy; the attributes above are of the first one.
     """
 
     e_ci: float
@@ -53,6 +77,7 @@ class SelectedCI(NamedTuple):
     vector: jax.Array
     complete: bool
     history: tuple[Point, ...]
+    states: tuple[State, ...]
 
 
 def selected_ci(
@@ -62,6 +87,7 @@ def selected_ci(
     epsilon: float = 1e-8,
     growth: float = 2.0,
     start=None,
+    nroots: int = 1,
     memory: int = MEMORY,
     callback=None,
 ) -> SelectedCI:
@@ -77,6 +103,8 @@ def selected_ci(
         epsilon: terms |H_ki c_i| up to it are left out, Hartree.
         growth: the factor by which the set grows in one stage, above 1.
         start: `Configurations` or keys to begin with; None for the one with the lowest orbitals occupied.
+        nroots: how many of the lowest states, for each of which the set grows by an equal part. All have the spin
+            projection of `ham`; `spin_square` tells multiplets apart.
         memory: bytes for the perturbation theory; where it needs more it works in parts.
         callback: function that is called with the `Point` of each stage.
 
@@ -98,32 +126,66 @@ def selected_ci(
         raise ValueError(f"Argument size of {name} must be a whole number from 1 on, but it is {shorten(size)}.")
     if not isinstance(growth, int | float) or not 1.0 < growth < np.inf:
         raise ValueError(f"Argument growth of {name} must be a number above 1, but it is {shorten(growth)}.")
+    if isinstance(nroots, bool) or not isinstance(nroots, int) or nroots < 1:
+        raise ValueError(f"Argument nroots of {name} must be a whole number from 1 on, but it is {shorten(nroots)}.")
     if int(count) == 0:
         raise ValueError(f"The set that {name} was given to begin with is empty; give one configuration or more.")
-    keys, guess, history = np.asarray(keys[: int(count)]), None, []
+    keys, guess, points, history = np.asarray(keys[: int(count)]), None, [], []
     while True:
-        configurations = padded_set(keys)
-        state = states_on(ham, configurations.keys, configurations.count, 1, guess, _TOLERANCE, 200)
-        _check_residual(float(state.residuals[0]))
-        e_ci, vector = float(state.energies[0]), state.vectors[0]
-        room = max(_LEAST_GROWTH, int(len(keys) * (growth - 1)))
-        wanted = min(room, max(0, size - len(keys)))
-        e_pt2, best = best_external(ham, configurations, vector, e_ci, epsilon, memory, wanted)
-        history.append(Point(len(keys), e_ci, e_pt2, float(state.spin_squares[0])))
+        configurations, size_now = padded_set(keys), len(keys)
+        number = min(nroots, size_now)
+        found = states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
+        _check_residual(float(np.max(np.asarray(found.residuals))))
+        room = max(_LEAST_GROWTH, int(size_now * (growth - 1)))
+        wanted = min(room, max(0, size - size_now))
+        corrections, best = best_of_states(best_external, ham, configurations, found, epsilon, memory, wanted)
+        points.append(pairs(found, corrections))
+        history.append(_point(size_now, found, corrections))
         if callback is not None:
             callback(history[-1])
         if len(best) == 0:
             break
-        keys, old = np.concatenate([keys, best]), len(keys)
+        keys = np.concatenate([keys, best])
         order = np.lexsort(keys.T[::-1])
         keys = keys[order]
-        guess = np.zeros((1, round_capacity(len(keys))))
-        guess[0, : len(keys)] = np.concatenate([np.asarray(vector)[:old], np.zeros(len(best))])[order]
-    complete = e_pt2 == 0.0
-    value, error = (e_ci, 0.0) if complete else extrapolate([(p.e_ci, p.e_pt2) for p in history])
-    return SelectedCI(
-        e_ci, e_pt2, value, error, history[-1].spin_square, configurations, vector, complete, tuple(history)
-    )
+        guess = np.zeros((number, round_capacity(len(keys))))
+        known = np.pad(np.asarray(found.vectors)[:, :size_now], ((0, 0), (0, len(best))))
+        guess[:, : len(keys)] = known[:, order]
+    states = states_of(found, points)
+    first, complete = states[0], not any(corrections)
+    return SelectedCI(*first[:5], configurations, first.vector, complete, tuple(history), states)
+
+
+def _point(size, found, corrections):
+    e_ci, spin = (np.asarray(x).tolist() for x in (found.energies, found.spin_squares))
+    lowest, *excited = zip(e_ci, corrections, spin, strict=True)
+    return Point(size, *lowest, tuple(excited))
+
+
+def pairs(found: Eigenstates, corrections) -> list[tuple[float, float]]:
+    """(E_CI, E_PT2) of every state on a set."""
+    return list(zip(np.asarray(found.energies).tolist(), corrections, strict=True))
+
+
+def states_of(found: Eigenstates, points) -> tuple[State, ...]:
+    """The states on the last set, from the `pairs` of all sets."""
+    states = []
+    for k, (e_ci, e_pt2) in enumerate(points[-1]):
+        value = (e_ci, 0.0) if e_pt2 == 0.0 else extrapolate([of_set[k] for of_set in points if k < len(of_set)])
+        states.append(
+            State(e_ci, e_pt2, *value, float(found.spin_squares[k]), float(found.residuals[k]), found.vectors[k])
+        )
+    return tuple(states)
+
+
+def best_of_states(best, ham, configurations, found: Eigenstates, epsilon, memory, wanted):
+    """E_PT2 of every state, and the keys of the most important configurations outside for each, `wanted` in all."""
+    corrections, keys, number = [], [], len(found.energies)
+    for vector, energy in zip(found.vectors, np.asarray(found.energies).tolist(), strict=True):
+        e_pt2, chosen = best(ham, configurations, vector, energy, epsilon, memory, -(-wanted // number))
+        corrections.append(e_pt2)
+        keys.append(chosen)
+    return corrections, keys[0] if number == 1 else np.unique(np.concatenate(keys), axis=0)
 
 
 def extrapolate(points) -> tuple[float, float]:

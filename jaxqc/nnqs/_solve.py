@@ -12,6 +12,7 @@ from jaxqc.nnqs._bits import Configurations
 from jaxqc.nnqs._checkpoint import Checkpoints
 from jaxqc.nnqs._hamiltonian import Hamiltonian
 from jaxqc.nnqs._mesh import check_mesh
+from jaxqc.nnqs._selected import State
 
 NAME = "jaxqc.nnqs.solve"
 
@@ -30,6 +31,8 @@ class Solution:
         spin_square: <S^2> of the eigenvector.
         configurations: the set, sorted by key.
         coefficients: (count,) the eigenvector on it.
+        states: a `State` for each of the `nroots` on the final set, by rising energy; the bound, the correction, their
+            extrapolation, <S^2> and the coefficients above are those of the first one.
         module, parameters: the network and what it learned.
         history: one dict for every record of the log.
         steps: optimisation steps taken.
@@ -45,6 +48,7 @@ class Solution:
     spin_square: float
     configurations: Configurations
     coefficients: jax.Array
+    states: tuple[State, ...]
     module: Any
     parameters: Any
     history: list[dict]
@@ -66,6 +70,7 @@ class Settings:
     growth: int
     epsilon: float
     memory: int
+    nroots: int = 1
 
 
 def solve(
@@ -84,7 +89,9 @@ def solve(
     growth: int = 4,
     epsilon: float = 1e-10,
     memory: int = 2 << 30,
+    nroots: int = 1,
     log=None,
+    tensorboard=None,
     checkpoint=None,
     checkpoint_every: int = 100,
     resume: bool = False,
@@ -119,7 +126,10 @@ def solve(
         epsilon: matrix elements below are left out, Hartree.
         memory: budget in bytes for couplings and perturbation theory, which are made in batches; results are the same
             to the bit whatever it is. The network takes up to 1 GiB besides.
+        nroots: how many of the lowest states are computed on each set, which grows by importance for each of them; the
+            network is trained on the first one.
         log: path of a file for the history, a JSON object a line.
+        tensorboard: directory for event files of all numbers of the history, which TensorBoard shows.
         checkpoint: directory for checkpoints, one every `checkpoint_every` steps (rounded up to a multiple of ten).
         resume: go on from the newest checkpoint there, if there is one; the outcome is that of an undisturbed run, to
             the bit. `steps` may be larger than before; everything else, the optimiser too, must be the same.
@@ -133,7 +143,7 @@ def solve(
 
     Raises:
         TypeError, ValueError: an argument is not what it must be, or a checkpoint is of another run.
-        ImportError: Flax, Optax or (for checkpoints) Orbax is missing.
+        ImportError: Flax, Optax or (for checkpoints) Orbax or (for event files) tensorboardX is missing.
         FloatingPointError: the energy is not finite any more.
 
     Example:
@@ -145,25 +155,34 @@ def solve(
         -1.137284
     """
     settings = Settings(
-        steps, target_size, seed, energy, select, pretrain, distill, refresh, growth, epsilon, int(memory)
+        steps, target_size, seed, energy, select, pretrain, distill, refresh, growth, epsilon, int(memory), nroots
     )
     _check(ham, settings, checkpoint, checkpoint_every, resume)
     mesh = None if mesh is None else check_mesh(mesh, NAME)
     from jaxqc.nnqs._solve_run import Run
 
     if checkpoint is None:
-        return Run(ham, settings, module, optimizer, callback, mesh).go(log)
+        return Run(ham, settings, module, optimizer, callback, mesh).go(log, tensorboard)
     with Checkpoints(checkpoint) as store:
         run = Run(ham, settings, module, optimizer, callback, mesh, store, checkpoint_every)
         if resume:
             run.load(store)
-        return run.go(log)
+        return run.go(log, tensorboard)
 
 
 def _check(ham, settings, checkpoint, checkpoint_every, resume):
     if not isinstance(ham, Hamiltonian):
         raise TypeError(f"Argument ham of {NAME} must be a jaxqc.nnqs.Hamiltonian, but it is {shorten(ham)}.")
-    least = {"steps": 0, "target_size": 1, "pretrain": 0, "distill": 0, "refresh": 1, "growth": 2, "memory": 1 << 20}
+    least = {
+        "steps": 0,
+        "target_size": 1,
+        "pretrain": 0,
+        "distill": 0,
+        "refresh": 1,
+        "growth": 2,
+        "memory": 1 << 20,
+        "nroots": 1,
+    }
     for label, bound in least.items():
         value = getattr(settings, label)
         if isinstance(value, bool) or not isinstance(value, int) or value < bound:

@@ -11,7 +11,7 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau, batches, padded_k
 from jaxqc.nnqs._coupling import couple, round_capacity
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import Links
-from jaxqc.nnqs._selected import best_external, padded_set
+from jaxqc.nnqs._selected import padded_set
 from jaxqc.nnqs._slater_condon import diagonal
 
 
@@ -54,25 +54,9 @@ def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[j
     return union.keys, Links(all_rows[order], jnp.concatenate(columns)[order], jnp.concatenate(values)[order], members)
 
 
-def by_importance(
-    ham, configurations, vector, energy, size: int, epsilon: float, memory: int, best=best_external
-) -> Configurations:
-    """The set grown to `size` with the candidates k of largest |sum_i H_ki c_i|^2 / |E - H_kk|; none is dropped.
-
-    Candidates of equal importance join together, so that the set can become somewhat larger.
-
-    Args:
-        ham: `Hamiltonian`.
-        configurations: the set.
-        vector, energy: its lowest eigenvector, (capacity,), and eigenvalue.
-        size: of the new set, if there are so many candidates.
-        epsilon: terms H_ki c_i below are left out, Hartree.
-        memory: budget in bytes.
-        best: what finds them.
-    """
-    count = int(configurations.count)
-    _, joining = best(ham, configurations, vector, energy, epsilon, memory, max(size - count, 0))
-    keys = np.concatenate([np.asarray(configurations.keys[:count]), joining])
+def joined(configurations: Configurations, joining) -> Configurations:
+    """A set and keys (n, words) that are not in it."""
+    keys = np.concatenate([np.asarray(configurations.keys[: int(configurations.count)]), joining])
     return padded_set(keys[np.lexsort(keys.T[::-1])])
 
 

@@ -4,10 +4,8 @@ Everything that a step depends on is a function of the settings and of what a ch
 cut off and resumed computes the same numbers as one that was not.
 """
 
-import json
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +13,12 @@ import numpy as np
 
 from jaxqc.nnqs._bits import Configurations, aufbau
 from jaxqc.nnqs._checkpoint import fingerprint
-from jaxqc.nnqs._davidson import lowest
+from jaxqc.nnqs._davidson import Eigenstates, lowest
 from jaxqc.nnqs._energy import distillation, energy, estimate, infidelity
-from jaxqc.nnqs._selected import extrapolate
+from jaxqc.nnqs._selected import best_of_states, pairs, states_of
 from jaxqc.nnqs._solve import NAME, Settings, Solution
-from jaxqc.nnqs._solve_expand import by_amplitude, by_importance
+from jaxqc.nnqs._solve_expand import by_amplitude, joined
+from jaxqc.nnqs._solve_log import Writers
 from jaxqc.nnqs._solve_work import ManyDevices, OneDevice
 from jaxqc.nnqs._train import Sector, TrainState, import_optax, occupations_of
 
@@ -55,30 +54,27 @@ class Run:
         self.state = initial(jax.random.key(settings.seed))
         self.configurations = Configurations(first, jnp.int32(1))
         self.round, self.complete = -1, False
-        self.points: list[tuple[float, float]] = []  # e_ci and e_pt2 of every set
+        self.points: list[list[tuple[float, float]]] = []  # e_ci and e_pt2 of every state on every set
         self.history: list[dict] = []
-        self.log = None
-        self.e_ci, self.vector = 0.0, jnp.ones(1)
+        self.writers: Writers | None = None
         self.elapsed, self.started = 0.0, time.perf_counter()
 
     @property
     def done(self) -> int:
         return int(self.state.step)
 
-    def go(self, log) -> Solution:
+    def go(self, log, tensorboard) -> Solution:
         """Runs to the end."""
-        if log is not None:
-            self.log = Path(log)
-            self.log.write_text("".join(json.dumps(record) + "\n" for record in self.history), encoding="utf-8")
         resumed = self.round >= 0
-        while True:
-            if not resumed:
-                self._grow()
-            self._prepare(report=not resumed)
-            self._train()
-            if self.done >= self.settings.steps and self._has_final_size():
-                return self._finish()
-            resumed = False
+        with Writers(log, tensorboard, self.history) as self.writers:
+            while True:
+                if not resumed:
+                    self._grow()
+                self._prepare(report=not resumed)
+                self._train()
+                if self.done >= self.settings.steps and self._has_final_size():
+                    return self._finish()
+                resumed = False
 
     def _has_final_size(self):
         return self.complete or int(self.configurations.count) >= self.settings.target_size
@@ -120,11 +116,8 @@ class Run:
         again = True
         while again:
             if settings.select == "importance" or self.round == 0:
-                e_ci, vector, _ = self._diagonalise()
-                limits = size, settings.epsilon, settings.memory
-                self.configurations = by_importance(
-                    ham, self.configurations, vector, e_ci, *limits, best=self.work.best_external
-                )
+                _, joining = self._outside(self._diagonalise(), max(size - int(self.configurations.count), 0))
+                self.configurations = joined(self.configurations, joining)
             else:
                 union = self.work.candidates(self.configurations)
                 log_amplitude, _ = self.work.evaluate(self.state.parameters, union.keys)
@@ -133,41 +126,50 @@ class Run:
             self.complete = count == before and count < settings.target_size
             again = before < count < size
 
-    def _diagonalise(self):
-        """Lowest energy on the set, its eigenvector (capacity,) and <S^2>."""
-        found = lowest(self.ham, self.configurations)
-        return float(found.energies[0]), found.vectors[0], float(found.spin_squares[0])
+    def _diagonalise(self) -> Eigenstates:
+        """The lowest states on the set."""
+        return lowest(self.ham, self.configurations, min(self.settings.nroots, int(self.configurations.count)))
+
+    def _outside(self, states, wanted):
+        """E_PT2 of every state, and the most important configurations outside of the set."""
+        limits = self.settings.epsilon, self.settings.memory
+        return best_of_states(self.work.best_external, self.ham, self.configurations, states, *limits, wanted)
 
     def _prepare(self, report):
         """What training on the set needs; its bound and correction where they are not known yet."""
-        settings, ham, configurations = self.settings, self.ham, self.configurations
-        self.e_ci, self.vector, self.spin_square = self._diagonalise()
-        self.task = self.work.task(configurations, self.vector)
+        self.states = self._diagonalise()
+        self.task = self.work.task(self.configurations, self.states.vectors[0])
         if report:
-            limits = settings.epsilon, settings.memory
-            e_pt2, _ = self.work.best_external(ham, configurations, self.vector, self.e_ci, *limits, 0)
-            self.points.append((self.e_ci, e_pt2))
-            self._report("set", e_ci=self.e_ci, e_pt2=e_pt2, spin_square=self.spin_square)
+            corrections, _ = self._outside(self.states, 0)
+            self.points.append(pairs(self.states, corrections))
+            spins = np.asarray(self.states.spin_squares).tolist()
+            first, *excited = ([*pair, spin] for pair, spin in zip(self.points[-1], spins, strict=True))
+            numbers = dict(zip(("e_ci", "e_pt2", "spin_square"), first, strict=True))
+            self._report("set", **numbers, **({"excited": excited} if excited else {}))
 
     def _finish(self) -> Solution:
         settings = self.settings
         found = self.work.estimate(self.state.parameters, self.task)
-        value, error = (self.e_ci, 0.0) if self.points[-1][1] == 0.0 else extrapolate(self.points)
+        count = int(self.configurations.count)
+        states = tuple(state._replace(vector=state.vector[:count]) for state in states_of(self.states, self.points))
+        lowest_state = states[0]
         numbers = {
             "energy": float(found.energy),
             "variance": float(found.variance),
             "weight": float(found.weight),
-            "e_ci": self.points[-1][0],
-            "e_pt2": self.points[-1][1],
-            "e_extrapolated": value,
-            "extrapolation_error": error,
-            "spin_square": self.spin_square,
+            "e_ci": lowest_state.e_ci,
+            "e_pt2": lowest_state.e_pt2,
+            "e_extrapolated": lowest_state.e_extrapolated,
+            "extrapolation_error": lowest_state.error,
+            "spin_square": lowest_state.spin_square,
         }
-        self._report("end", loss_is=settings.energy, **numbers)
+        excited = [[state.e_ci, state.e_pt2, state.spin_square] for state in states[1:]]
+        self._report("end", loss_is=settings.energy, **numbers, **({"excited": excited} if excited else {}))
         return Solution(
             **numbers,
             configurations=self.configurations,
-            coefficients=self.vector[: int(self.configurations.count)],
+            coefficients=lowest_state.vector,
+            states=states,
             module=self.module,
             parameters=self.work.local(self.state.parameters),
             history=self.history,
@@ -179,9 +181,8 @@ class Run:
         size = int(self.configurations.count)
         record = {"kind": kind, "step": self.done, "round": self.round, "size": size, **numbers, "seconds": seconds}
         self.history.append(record)
-        if self.log is not None and jax.process_index() == 0:
-            with self.log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+        if self.writers is not None:
+            self.writers.write(record)
         if self.callback is not None:
             self.callback(record)
 
@@ -228,7 +229,7 @@ class Run:
             )
         self.state, self.configurations = state, Configurations(keys, jnp.int32(record["count"]))
         self.round, self.complete, self.elapsed = record["round"], record["complete"], record["elapsed"]
-        self.points = [(float(a), float(b)) for a, b in record["points"]]
+        self.points = [[(float(a), float(b)) for a, b in of_set] for of_set in record["points"]]
         self.history = record["history"]
 
 

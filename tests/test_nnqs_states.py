@@ -1,0 +1,95 @@
+"""Excited states of selected CI and of whole runs, and where runs write what they find."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nnqs_cases import fci_energy, molecule, random_hamiltonian
+
+from jaxqc.nnqs import lowest, plot, pt2, selected_ci
+
+LITHIUM_HYDRIDE = "Li 0 0 0; H 0 0 1.6"
+
+
+def test_excited_states_of_the_full_space():
+    ham = random_hamiltonian(5, 2, 2, seed=3)
+    found = selected_ci(ham, nroots=3)
+    energies = np.array([state.e_ci for state in found.states])
+    assert found.complete and int(found.configurations.count) == 100
+    np.testing.assert_allclose(energies, fci_energy(ham, 3), atol=1e-9)
+    assert found[:5] == found.states[0][:5]
+    for state in found.states:
+        assert state.e_extrapolated == state.e_ci and state.e_pt2 == 0.0 and state.residual < 1e-5
+        assert min(abs(state.spin_square - s * (s + 1)) for s in range(3)) < 1e-6
+
+
+def test_excited_states_are_corrected_and_extrapolated():
+    _, _, ham = molecule(LITHIUM_HYDRIDE, basis="6-31g")
+    found = selected_ci(ham, 400, growth=20.0, nroots=3)
+    exact = fci_energy(ham, 3)
+    for k, state in enumerate(found.states):
+        assert exact[k] < state.e_ci < exact[k] + 2e-3
+        assert abs(state.e_extrapolated - exact[k]) < 2e-4
+        again = pt2(ham, found.configurations, state.vector, state.e_ci)
+        assert state.e_pt2 == pytest.approx(again, rel=1e-9)
+    assert [len(point.excited) for point in found.history] == [0, *[2] * (len(found.history) - 1)]
+    # One state alone gets all of the set.
+    alone = selected_ci(ham, 400, growth=20.0)
+    assert alone.e_ci < found.e_ci < alone.e_ci + 1e-4
+    assert len(plot(found).axes) == 1
+    with pytest.raises(ValueError, match="nroots .* whole number from 1"):
+        selected_ci(ham, nroots=0)
+
+
+def events_of(folder):
+    """(step, tag, value) of all event files: records of a length, its checksum, the event and its checksum."""
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    found = []
+    for path in sorted(Path(folder).iterdir()):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            event = event_pb2.Event.FromString(data[at + 12 : at + 12 + length])
+            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+            at += 16 + length
+    return found
+
+
+def test_runs_compute_excited_states_and_write_scalars(tmp_path):
+    pytest.importorskip("flax")
+    optax = pytest.importorskip("optax")
+    pytest.importorskip("tensorboardX")
+    from jaxqc.nnqs import Transformer, solve
+
+    _, _, ham = molecule(LITHIUM_HYDRIDE)
+    module = Transformer(6, 2, 2, width=8, layers=1, heads=2, phase_layers=(8,), real=True)
+    folder = tmp_path / "events"
+    options: Any = {"target_size": 60, "refresh": 10, "pretrain": 10, "nroots": 2}
+    out = solve(
+        ham, module=module, optimizer=optax.adam(1e-3), steps=20, tensorboard=folder, checkpoint=tmp_path / "run",
+        **options,
+    )  # fmt: skip
+    exact = fci_energy(ham, 2)
+    reference = lowest(ham, out.configurations, 2)
+    for k, state in enumerate(out.states):
+        assert exact[k] - 1e-9 < state.e_ci < exact[k] + 1e-3 and abs(state.e_extrapolated - exact[k]) < 1e-3
+        assert state.e_ci == pytest.approx(float(reference.energies[k]), abs=1e-9)
+        assert state.residual < 1e-6 and state.vector.shape == (int(out.configurations.count),)
+    assert (out.e_ci, out.spin_square) == (out.states[0].e_ci, out.states[0].spin_square)
+    found = {(step, tag): value for step, tag, value in events_of(folder)}
+    last = [r for r in out.history if r["kind"] == "set"][-1]
+    assert found[last["step"], "set/e_ci"] == pytest.approx(last["e_ci"], rel=1e-6)
+    assert found[last["step"], "set/e_ci_1"] == pytest.approx(last["excited"][0][0], rel=1e-6)
+    trained = {step: value for (step, tag), value in found.items() if tag == "train/energy"}
+    assert trained == pytest.approx({r["step"]: r["energy"] for r in out.history if r["kind"] == "train"}, rel=1e-6)
+    # A run that goes on writes what is new.
+    more = solve(
+        ham, module=module, optimizer=optax.adam(1e-3), steps=30, tensorboard=folder, checkpoint=tmp_path / "run",
+        resume=True, **options,
+    )  # fmt: skip
+    steps = [step for step, tag, _ in events_of(folder) if tag == "train/energy"]
+    assert steps == [10, 20, 30] and more.steps == 30
+    plot(more, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
