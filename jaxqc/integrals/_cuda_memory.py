@@ -37,6 +37,8 @@ def needed(layout: Layout, cart: bool, densities: int, matrices: int, symmetric:
     matrix, at_once = 8 * nao * nao, min(densities, 2)
     # The densities and their symmetric parts, results before and after they are put together; sums in shell blocks.
     dense = matrix * (densities * (2 + (not symmetric) + 2 * matrices) + 2 * at_once * matrices)
+    if split and matrices == 2:
+        dense += matrix * (2 * densities + 2 * at_once)  # J and K in two ways, of which one finds nothing to do
     total = dense + (hermite(layout, cart, densities) if split else 0)
     return total + (quartets(layout, cart) if matrices == 2 or not split else 0)
 
