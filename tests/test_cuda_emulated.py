@@ -168,6 +168,22 @@ def test_shares_of_space(partition, size):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11 * float(1 + jnp.max(jnp.abs(b))))
 
 
+@pytest.mark.parametrize("partition", ["becke", "ssf"])
+def test_points_in_line_with_two_atoms(partition):
+    """|r_i - r_j| is |R_i - R_j| there, or by rounding more, where a share and its derivatives vanish."""
+    axis, rng = np.array([0.48, 0.6, 0.64]), np.random.default_rng(0)
+    coords = jnp.asarray(np.outer([0.0, 2.3, 4.1], axis))
+    first, along = np.arange(128) < 64, rng.uniform(0.1, 1.0, size=128)
+    aside = rng.normal(size=(128, 3)) * (np.arange(128) % 4 == 0)[:, None]  # for these, all atoms have shares
+    points = jnp.asarray(np.outer(np.where(first, -along, 4.1 + along), axis) + aside)
+    owner = jnp.asarray(np.where(first, 0, 2).astype(np.int32))
+    radii, seed = jnp.ones(3), jnp.asarray(along)
+    _, pullback = jax.vjp(lambda c, p: reference_fractions(c, p, owner, radii, partition=partition), coords, points)
+    pulled = _cuda_partition.grid_pullbacks(coords, points, owner, radii, seed, partition=partition)
+    for a, b in zip(pulled, pullback(seed), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11 * float(1 + jnp.max(jnp.abs(b))))
+
+
 @pytest.mark.slow
 def test_shares_of_space_in_a_long_chain():
     """Far partners are left out where they do not matter, and Becke's step falls slowly."""
