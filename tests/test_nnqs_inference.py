@@ -45,8 +45,9 @@ def _exact(weights, occupations, shape):
 @pytest.mark.parametrize(
     "norb, nalpha, nbeta, layers, number",
     [
-        (7, 3, 4, 2, 9),
-        (20, 5, 0, 1, 3),
+        (20, 9, 4, 2, 2),
+        pytest.param(7, 3, 4, 2, 9, marks=pytest.mark.slow),
+        pytest.param(20, 5, 0, 1, 3, marks=pytest.mark.slow),
         pytest.param(42, 24, 24, 4, 3, marks=pytest.mark.slow),
         pytest.param(64, 30, 34, 1, 3, marks=pytest.mark.slow),
     ],
@@ -59,9 +60,42 @@ def test_probabilities_are_those_of_plain_jax(norb, nalpha, nbeta, layers, numbe
     found = np.asarray(log_probability(weights, occupations, shape))
     expected = _exact(weights, occupations, shape)
     np.testing.assert_allclose(found, expected, atol=bound * norb)
-    assert np.max(np.abs(found - expected)) > 0
-    plainly = np.asarray(plain(weights, occupations, shape))
-    assert inference == "float16" or np.any(found != plainly)
+    assert np.any(found != plain(weights, occupations, shape))  # that it was the kernel
+
+
+@needs_compiler
+def test_amplitudes_of_a_network_come_from_the_kernel_and_derivatives_from_plain_jax(on_gpu):
+    pytest.importorskip("flax")
+    from jaxqc.nnqs._ansatz import Transformer
+
+    occupations = _some(5, 2, 2, 2)
+    modules = [Transformer(5, 2, 2, layers=1, phase_layers=(4,), inference=i) for i in ("float32", "plain")]
+    parameters = jax.jit(modules[0].init)(jax.random.key(0), occupations)
+    found, expected = (np.asarray(jax.jit(m.apply)(parameters, occupations)) for m in modules)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.any(found[0] != expected[0])
+    slopes = [jax.jit(jax.grad(lambda p, m=m: jnp.sum(m.apply(p, occupations)[0])))(parameters) for m in modules]
+    jax.tree.map(np.testing.assert_array_equal, *slopes)
+    one = jax.jit(jax.vmap(lambda o: modules[0].apply(parameters, o[None])))(occupations)
+    np.testing.assert_array_equal(one[0][:, 0], found[0])  # whatever else is in the batch
+
+
+def test_other_sizes_and_types_have_no_kernel(on_gpu):
+    def fits(norb, layers, heads=4, dtype=np.float32, inference="float32"):
+        weights = random_weights(norb, layers, dtype=dtype)
+        return _cuda_network.fits(weights, Shape(heads, 1, 1, inference))
+
+    assert fits(64, 4) and fits(1, 1) and fits(42, 8, inference="float16")
+    assert not (fits(65, 4) or fits(42, 5) or fits(42, 4, heads=8) or fits(42, 4, dtype=np.float64))
+
+
+@needs_compiler
+def test_fresh_kernels_are_compared_with_plain_jax(on_gpu, monkeypatch):
+    monkeypatch.setattr(_cuda_network, "_TESTED", 3)
+    _cuda_network._check(5, 1, True)
+    monkeypatch.setattr(_cuda_network, "plain", lambda *a: plain(*a) + 1e-3)
+    with pytest.raises(RuntimeError, match='5 orbitals and 1 layers failed its test.*inference="plain"'):
+        _cuda_network._check(5, 1, True)
 
 
 def test_kernels_stay_within_their_resources(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from jaxqc.nnqs._network import Shape, plain
 
 _WIDTH, _HEADS, _TILE, _MOST_TILES = 32, 4, 16, 4
 _SCALE = 64.0  # of the matrices in the kernel
+_TESTED = 1000  # configurations of the test of a fresh kernel
 _THREADS = {False: 384, True: 256}  # of a block: as many as registers allow, by whether numbers are split
 
 
@@ -143,11 +144,13 @@ def _check(norb, layers, split):
     weights = random_weights(norb, layers)
     shape = Shape(_HEADS, norb // 2, norb - norb // 2, "float32" if split else "float16")
     random = np.random.default_rng(1)
-    filled = random.permuted(np.tile(np.arange(norb), (64, 2, 1)), axis=-1)
+    filled = random.permuted(np.tile(np.arange(norb), (_TESTED, 2, 1)), axis=-1)
     occupations = jnp.asarray(filled < np.array([[shape.nalpha], [shape.nbeta]]))
-    found = np.asarray(_launch(jax.tree.map(jnp.asarray, weights), occupations, shape))
-    exact = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
-    error = np.max(np.abs(found - np.asarray(plain(exact, occupations, shape))))
+    found, exact = (
+        np.asarray(jax.jit(function, static_argnums=2)(jax.tree.map(dtype, weights), occupations, shape))
+        for function, dtype in ((_launch, jnp.float32), (plain, jnp.float64))
+    )
+    error = np.max(np.abs(found - exact))
     bound = 1e-6 * norb if split else 1e-2 * norb
     if not error < bound:
         raise RuntimeError(
