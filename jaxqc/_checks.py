@@ -1,5 +1,7 @@
 """Checks of what a user hands in, made before anything is traced; each error is a sentence."""
 
+import difflib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,22 @@ def check_precision(function_name: str) -> None:
             f"{function_name} needs double precision, which was switched off in JAX after jaxqc was imported; call "
             "jax.config.update('jax_enable_x64', True)."
         )
+
+
+def checked_precision(precision, function_name: str) -> str:
+    """The argument `precision` of a function of `jaxqc`.
+
+    Raises:
+        ValueError: it is neither "double" nor "mixed".
+    """
+    names = ("double", "mixed")
+    if not isinstance(precision, str) or precision not in names:
+        near = difflib.get_close_matches(str(precision), names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(
+            f"Argument precision of {function_name} must be 'double' or 'mixed', but it is {precision!r}{hint}"
+        )
+    return precision
 
 
 def check_molecule(mol, function_name: str) -> None:

@@ -35,14 +35,27 @@ _gradient = Primitive("jaxqc_jk_gradient")
 
 # Threshold of the general contractions relative to that of the kernels: they do not screen with density blocks.
 _GENERAL = 1e-1
+# What derivatives with respect to the density change: tangents may be asymmetric, and are in double precision.
+_DERIVATIVE = {"symmetric": False, "mixed": False}
 
 
 def jk(
-    shells: ShellList, density: jax.Array, *, cart, coulomb, exchange, omega, threshold, symmetric=False, mesh=None
+    shells: ShellList,
+    density: jax.Array,
+    *,
+    cart,
+    coulomb,
+    exchange,
+    omega,
+    threshold,
+    symmetric=False,
+    mixed=False,
+    mesh=None,
 ) -> list[jax.Array]:
     """J and K, each (n, nao, nao), or (0, nao, nao) where not asked for; density (n, nao, nao).
 
-    `symmetric` promises that the densities are symmetric; the devices of `mesh` share the work.
+    `symmetric` promises that the densities are symmetric; `mixed` lets GPUs compute small integrals in single
+    precision, derivatives excepted; the devices of `mesh` share the work.
     """
     parameters = dict(
         layout=(shells.ls, shells.nprims),
@@ -52,6 +65,7 @@ def jk(
         omega=omega,
         threshold=threshold,
         symmetric=symmetric,
+        mixed=mixed,
     )
 
     def local(part, parts, *operands):
@@ -201,7 +215,7 @@ def _jk_jvp(primals, tangents, **parameters):
     *shells, _, part = primals
     terms = []
     if density is not None:
-        terms.append(_jk.bind(*shells, density, part, **{**parameters, "symmetric": False}))
+        terms.append(_jk.bind(*shells, density, part, **{**parameters, **_DERIVATIVE}))
     if centers is not None:
         terms.append(_move.bind(*primals[:4], centers, part, **parameters))
     terms += _parameter_terms(_general, primals, [None, exponents, coefficients], parameters)
@@ -263,7 +277,7 @@ def _jk_transpose(cotangents, centers, exponents, coefficients, density, part, *
     aval = density.aval
     ct_j, ct_k = _cotangents(cotangents, aval, parameters["coulomb"], parameters["exchange"])
     shells = (centers, exponents, coefficients)
-    general = {**parameters, "symmetric": False}
+    general = {**parameters, **_DERIVATIVE}
     total = _self_adjoint(lambda ct, p: _jk.bind(*shells, ct, part, **p), ct_j, ct_k, general)
     return [None, None, None, ad.Zero(aval) if total is None else total, None]
 

@@ -6,7 +6,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
-from jaxqc._checks import check_molecule
+from jaxqc._checks import check_molecule, checked_precision
 from jaxqc._parallel import checked_mesh, replicated
 from jaxqc.integrals._contraction import contract
 from jaxqc.integrals._decontraction import two_electron_shells
@@ -24,6 +24,7 @@ def jk(
     omega: float = 0.0,
     threshold: float = 1e-13,
     symmetric: bool = False,
+    precision: str = "double",
     mesh: Mesh | None = None,
 ) -> tuple[jax.Array | None, jax.Array | None]:
     r"""Coulomb and exchange matrices of one density or several, integral-direct.
@@ -40,12 +41,15 @@ def jk(
     - `omega`: 0 for $1/r$, positive for $\mathrm{erf}(\omega r)/r$, negative for $\mathrm{erfc}(|\omega| r)/r$; 1/Bohr.
     - `threshold`: of the screening; Hartree.
     - `symmetric`: promises that the densities are symmetric, which saves work on GPUs.
+    - `precision`: `"double"`, or `"mixed"`: GPUs compute quartets whose bound is below 1e6 times `threshold` in single
+      precision, and sum them in double precision. The error of each is at most about 1e-6 of its bound, so below
+      `threshold`, as that of a quartet which is skipped is. CPUs, and derivatives, always work in double precision.
     - `mesh`: a `jax.sharding.Mesh` whose devices share the work; each holds the density, and gets the whole result.
 
     **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
 
-    **Raises:** `ValueError` for a density of another shape, a threshold that is not positive, or when neither matrix
-    is wanted.
+    **Raises:** `ValueError` for a density of another shape, a threshold that is not positive, an unknown precision, or
+    when neither matrix is wanted.
 
     **Source:** Häser and Ahlrichs, doi:10.1002/jcc.540100111.
 
@@ -64,6 +68,7 @@ def jk(
             "1e-13 is usual."
         )
     _check_omega("jk", omega)
+    mixed = checked_precision(precision, "jaxqc.integrals.jk") == "mixed"
     mesh = checked_mesh(mesh, "jaxqc.integrals.jk")
     mol, matrix = replicated((mol, matrix), mesh)
     stack = matrix if matrix.ndim == 3 else matrix[None]
@@ -81,6 +86,7 @@ def jk(
             omega=float(w),
             threshold=float(threshold),
             symmetric=bool(symmetric),
+            mixed=mixed,
             mesh=mesh,
         )
 

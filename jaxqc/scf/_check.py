@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxqc._checks import checked_precision
 from jaxqc._parallel import checked_mesh, replicated
 from jaxqc.molecule import Molecule
 from jaxqc.scf._check_xc import XC_DEFAULTS, check_xc
@@ -41,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "tolerance": 1e-10,
     "gradient_tolerance": 3e-8,
     "threshold": 1e-13,
+    "precision": "double",
     "level_shift": 0.0,
     "damping": 0.0,
     "diis_space": 8,
@@ -81,6 +83,7 @@ def check_options(mol, xc, given, report) -> Options:
             "restricted=False."
         )
     threshold = _number(values, "threshold", low=0.0, open_low=True)
+    precision = checked_precision(values["precision"], "jaxqc.scf")
     xc_part, parameters = check_xc(mol, xc, values, given)
     mesh = checked_mesh(values["mesh"], "jaxqc.scf")
     method = Method(threshold, xc_part, mesh)
@@ -88,7 +91,8 @@ def check_options(mol, xc, given, report) -> Options:
         max_cycles=_integer(values, "max_cycles", 1, 10000),
         diis_space=_integer(values, "diis_space", 1, 100),
         second_order=_second_order(values["second_order"]),
-        method=method.without_response,
+        # Derivatives, and what looks at the result, keep to double precision.
+        method=replace(method.without_response, precision=precision),
         mix=numbers["guess_mix"] != 0.0,
         report=report,
     )

@@ -59,6 +59,8 @@ def scf(mol, *, xc=None, verbose=False, callback=None, **options: Any) -> Result
         tolerance: bound on the last change of the energy, Hartree.
         gradient_tolerance: bound on the norm of the orbital gradient, Hartree.
         threshold: screening threshold of the two-electron integrals, Hartree.
+        precision: `"double"`, or `"mixed"`: GPUs compute small two-electron integrals in single precision while they
+            iterate, see `jaxqc.integrals.jk`. Derivatives are in double precision.
         level_shift: energy, Hartree, by which virtual levels are lifted during DIIS.
         damping: share (0 to 1) of the old Fock matrix in the new one.
         diis_space: number of Fock matrices in the DIIS history.

@@ -1,7 +1,5 @@
 """Fock matrices, energies and orbital gradients of a given density."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
@@ -34,20 +32,17 @@ def nuclear_energy(mol, field=None):
     return energy
 
 
-def two_electron(mol, density, threshold, exchange=((1.0, 0.0),), mesh=None):
+def two_electron(build, density, exchange=((1.0, 0.0),)):
     """Coulomb and exact exchange G: J - K/2 of one closed-shell density, J(alpha + beta) - K(spin) of two.
 
     Args:
-        mol: `Molecule`.
+        build: `jaxqc.integrals.jk` with all but the density, `coulomb`, `exchange` and `omega`.
         density: (nspin, nao, nao).
-        threshold: screening threshold of the integrals, Hartree.
         exchange: terms (coefficient, omega) of K = sum c K(omega); omega 0 is 1/r, omega > 0 is erf(omega r)/r.
-        mesh: the devices that share the work, or None.
 
     Returns:
         (nspin, nao, nao) Hartree.
     """
-    build = partial(integrals.jk, mol, threshold=threshold, symmetric=True, mesh=mesh)
     if density.shape[0] == 1:
         coulomb, exact = _coulomb_exchange(build, density[0], exchange)
         return (coulomb if exact is None else coulomb - 0.5 * exact)[None]

@@ -4,12 +4,14 @@ Numbers that may be differentiated, the parameters of a user's functional, trave
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from jaxqc import integrals
 from jaxqc._bound_functional import BoundFunctional
 from jaxqc.scf import _fock
 
@@ -46,11 +48,13 @@ class Method:
         threshold: screening threshold of the two-electron integrals, Hartree.
         xc: the exchange-correlation part, or None for Hartree-Fock.
         mesh: the devices that share integrals and grid, or None.
+        precision: of the two-electron integrals, "double" or "mixed".
     """
 
     threshold: float
     xc: KohnSham | None = None
     mesh: Mesh | None = None
+    precision: str = "double"
 
     def __getstate__(self):
         # Devices belong to a process: a result that is kept, or sent to another one, is without them.
@@ -135,7 +139,15 @@ class Builder:
     def two_electron(self, density):
         """The linear part, (nspin, nao, nao)."""
         method = self._method
-        return _fock.two_electron(self._mol, density, method.threshold, method.exchange, method.mesh)
+        build = partial(
+            integrals.jk,
+            self._mol,
+            threshold=method.threshold,
+            symmetric=True,
+            precision=method.precision,
+            mesh=method.mesh,
+        )
+        return _fock.two_electron(build, density, method.exchange)
 
     def energy(self, hcore, density):
         """Electronic energy of a density, (); Hartree."""
