@@ -19,6 +19,8 @@ from jaxqc.nnqs import (
     solve,
 )
 from jaxqc.nnqs._bits import SENTINEL
+from jaxqc.nnqs._cuda_network import random_weights
+from jaxqc.nnqs._network import Shape, log_probability
 
 pytestmark = pytest.mark.gpu
 
@@ -101,6 +103,21 @@ def test_selected_ci_is_that_of_the_cpu():
         return np.array([found.e_ci, found.e_pt2, int(found.configurations.count)])
 
     np.testing.assert_allclose(numbers(), on_cpu(numbers), rtol=1e-8)
+
+
+@pytest.mark.parametrize("norb, layers", [(1, 1), (28, 4), (42, 4), (64, 2)])
+@pytest.mark.parametrize("inference, bound", [("float32", 1e-6), ("float16", 2e-3)])
+def test_probabilities_of_the_fused_kernel_are_those_of_plain_jax(norb, layers, inference, bound):
+    weights = random_weights(norb, layers)
+    shape = Shape(4, norb // 2, (norb + 1) // 2, inference)
+    orbitals = np.random.default_rng(0).permuted(np.tile(np.arange(norb), (3000, 2, 1)), axis=-1)
+    occupations = jnp.asarray(orbitals < np.array([[shape.nalpha], [shape.nbeta]]))
+    found, exact = (
+        np.asarray(jax.jit(log_probability, static_argnums=2)(jax.tree.map(dtype, weights), occupations, shape))
+        for dtype in (jnp.float32, jnp.float64)  # there is no kernel in double precision
+    )
+    np.testing.assert_allclose(found, exact, atol=bound * norb)
+    assert norb == 1 or np.any(found != exact)
 
 
 @pytest.mark.parametrize("mode", ["projected", "connected"])
