@@ -26,9 +26,11 @@ import numpy as np
 import jaxqc
 from jaxqc import integrals, xc
 from jaxqc.gpu._compile import source_folder
-from jaxqc.integrals import _cuda_hermite
+from jaxqc.integrals import _cuda_hermite, _cuda_memory
 from jaxqc.integrals._shells import ShellList
-from jaxqc.nnqs import Configurations, Hamiltonian, all_configurations, couple, lowest, pt2
+from jaxqc.nnqs import Configurations, Hamiltonian, _cuda_coupling, all_configurations, couple, lowest, pt2
+from jaxqc.nnqs._cuda_network import random_weights
+from jaxqc.nnqs._network import Shape, log_probability
 from jaxqc.xc._grid import place
 
 SANITIZERS = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
@@ -63,6 +65,12 @@ def two_electron(mol: jaxqc.Molecule):
     yield integrals.jk(mol, matrices(mol, 1), exchange=False, symmetric=True)
     with mock.patch.dict(os.environ, JAXQC_DETERMINISTIC="1"):
         yield integrals.jk(mol, matrices(mol, 1), symmetric=True)
+
+
+def from_quartets(mol: jaxqc.Molecule):
+    """J from quartets, as where there is no room for Hermite Gaussians."""
+    with mock.patch.object(_cuda_memory, "by_hermite", lambda *_: False):
+        yield jax.jit(lambda d: integrals.jk(mol, d, symmetric=True))(matrices(mol, 1))
 
 
 def gradient(mol: jaxqc.Molecule):
@@ -130,10 +138,24 @@ def selected_ci(norb: int, nalpha: int, nbeta: int, offset: int = 0):
     yield pt2(ham, some, state.vectors[0], state.energies[0] - 100.0)
 
 
+def network(inference: str):
+    """Probabilities of a small transformer."""
+    weights = jax.tree.map(jnp.asarray, random_weights(7, 2))
+    orbitals = np.random.default_rng(0).permuted(np.tile(np.arange(7), (40, 2, 1)), axis=-1)
+    yield log_probability(weights, jnp.asarray(orbitals < 3), Shape(4, 3, 3, inference))
+
+
+def sums_of_rows():
+    """Sums of unequal runs of terms."""
+    start = np.array([0, 3, 3, 40, 41, 300], np.int32)
+    yield _cuda_coupling.row_sums(jnp.asarray(start), jnp.arange(300.0))
+
+
 CASES = {
     "J and K, s to d": lambda: two_electron(molecule()),
     "J and K, Cartesian": lambda: two_electron(molecule("sto-3g", cart=True)),
     "J and K, f": lambda: two_electron(f_shells()),
+    "J from quartets": lambda: from_quartets(molecule()),
     "gradient, s to d": lambda: gradient(molecule()),
     "gradient, f": lambda: gradient(f_shells()),
     "Hermite": lambda: hermite(molecule()),
@@ -144,6 +166,9 @@ CASES = {
     "meta-GGA, two spins": lambda: exchange_correlation(molecule(), "tpss", 2),
     "selected CI": lambda: selected_ci(6, 3, 2),
     "selected CI, two words": lambda: selected_ci(40, 1, 1),
+    "sums of rows": sums_of_rows,
+    "network": lambda: network("float32"),
+    "network in halves": lambda: network("float16"),
 }
 
 
@@ -201,7 +226,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", nargs="*", default=["memcheck", "racecheck"])
     parser.add_argument("--limit", type=float, default=600.0, help="seconds of each case")
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--child", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
