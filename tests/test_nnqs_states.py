@@ -4,11 +4,14 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from nnqs_cases import fci_energy, molecule, random_hamiltonian
+from nnqs_cases import as_set, fci_energy, molecule, over_several_words, random_hamiltonian
 
-from jaxqc.nnqs import lowest, plot, pt2, selected_ci
+from jaxqc.nnqs import Configurations, all_configurations, density_matrices, lowest, plot, pt2, selected_ci
+from jaxqc.nnqs._bits import SENTINEL
+from jaxqc.nnqs._density_pairs import density_from_pairs
 
 LITHIUM_HYDRIDE = "Li 0 0 0; H 0 0 1.6"
 
@@ -93,3 +96,19 @@ def test_runs_compute_excited_states_and_write_scalars(tmp_path):
     assert steps == [10, 20, 30] and more.steps == 30
     plot(more, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("norb", [6, 34])
+def test_density_matrices_from_pairs_are_those_of_the_kernel(norb):
+    if norb == 6:
+        ham, keys = random_hamiltonian(6, 3, 3, seed=4), all_configurations(6, 3, 3).keys[::3]
+    else:
+        _, ham, lift = over_several_words(norb)
+        keys = lift(all_configurations(5, 2, 3).keys[::3])[0]
+    keys, count = as_set(keys)
+    padded = jnp.concatenate([keys, jnp.full((3, keys.shape[1]), SENTINEL)])
+    used = np.arange(len(padded)) < int(count)
+    bra, ket = jnp.asarray(np.random.default_rng(0).normal(size=(2, len(padded))) * used)
+    found = density_from_pairs(ham, padded, count, bra, ket)
+    for ours, kernel in zip(found, density_matrices(ham, Configurations(padded, count), bra, ket), strict=True):
+        np.testing.assert_allclose(ours, kernel, atol=1e-12)

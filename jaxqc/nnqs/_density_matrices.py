@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxqc._platform import on_gpu
 from jaxqc.integrals._library import handler
 from jaxqc.nnqs._coupling import check_set
+from jaxqc.nnqs._density_pairs import density_from_pairs
 from jaxqc.nnqs._tables import tables_of
 
 
@@ -40,13 +41,10 @@ def density_matrices(ham, configurations, vector, ket=None) -> tuple[jax.Array, 
                 f"{int(count)} configurations."
             )
         vectors.append(jnp.pad(given, (0, keys.shape[0] - given.shape[0])))
-    operands = tables_of(ham, complete=True), keys, count, *vectors
-    if not on_gpu():
-        return _density(*operands, norb=ham.norb)
-    cpu = jax.devices("cpu")[0]  # has the kernel; the matrices are small
-    with jax.default_device(cpu):
-        found = _density(*jax.device_put(operands, cpu), norb=ham.norb)
-    return jax.device_put(found, jax.devices()[0])
+    operands = keys, count, *vectors
+    if on_gpu():
+        return density_from_pairs(ham, *operands)
+    return _density(tables_of(ham, complete=True), *operands, norb=ham.norb)
 
 
 @partial(jax.jit, static_argnames="norb")

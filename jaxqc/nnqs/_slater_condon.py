@@ -4,6 +4,8 @@ A configuration is alpha creators, then beta creators, each in rising order, on 
 by spin: moving an electron from p to a gives (-1)^n with n the electrons of its spin strictly between p and a.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -45,31 +47,19 @@ def element(ham, key_i, key_j) -> jax.Array:
     """
     one, two = ham.one, ham.two
     occ_i, occ_j = unpack(key_i, ham.norb), unpack(key_j, ham.norb)
-    left, entered = occ_i & ~occ_j, occ_j & ~occ_i
-    moved = jnp.sum(left, axis=-1)  # (n, 2)
-    same_numbers = jnp.all(moved == jnp.sum(entered, axis=-1), axis=-1)
-    first, last = jnp.argmax(left, axis=-1), _last(left)
-    first_to, last_to = jnp.argmax(entered, axis=-1), _last(entered)
-
-    # The first electron moves, then the last one in what that left.
-    sign_first = _sign(occ_i, first, first_to)
-    between = _move(occ_i, first, first_to)
-    sign_last = _sign(between, last, last_to)
-
-    spin = (moved[:, 1] > 0).astype(jnp.int32)[:, None]  # the spin that moves, where only one does
-
-    def pick(x):
-        return jnp.take_along_axis(x, spin, axis=1)[:, 0]
-
-    p, q, a, b = pick(first), pick(last), pick(first_to), pick(last_to)
+    moves = moves_between(occ_i, occ_j)
+    moved, first, first_to = moves.moved, moves.first, moves.first_to
+    spin = moves.spin[:, None]
+    p, q, a, b = (moves.of_spin(x) for x in (first, moves.last, first_to, moves.last_to))
+    sign_first, sign_last = moves.sign_first, moves.sign_last
     coulomb = jnp.einsum("paqq->paq", two)
     exchange = jnp.einsum("pqqa->paq", two)
     mine = jnp.take_along_axis(occ_i, spin[:, :, None], axis=1)[:, 0].astype(jnp.float64)
     total = jnp.sum(occ_i, axis=1).astype(jnp.float64)
     # The electron that moves is counted in both sums, which cancel for it: (pa|pp) - (pp|pa) = 0.
     single = one[p, a] + jnp.sum(coulomb[p, a] * total - exchange[p, a] * mine, axis=-1)
-    single = pick(sign_first) * single
-    like = pick(sign_first) * pick(sign_last) * (two[p, a, q, b] - two[p, b, q, a])
+    single = moves.of_spin(sign_first) * single
+    like = moves.of_spin(sign_first) * moves.of_spin(sign_last) * (two[p, a, q, b] - two[p, b, q, a])
     unlike = sign_first[:, 0] * sign_first[:, 1] * two[first[:, 0], first_to[:, 0], first[:, 1], first_to[:, 1]]
 
     number = jnp.sum(moved, axis=-1)
@@ -77,7 +67,49 @@ def element(ham, key_i, key_j) -> jax.Array:
     value = jnp.where(number == 1, single, value)
     double = jnp.where(moved[:, 0] == 1, unlike, like)
     value = jnp.where(number == 2, double, value)
-    return jnp.where(same_numbers, value, 0.0)
+    return jnp.where(moves.same_numbers, value, 0.0)
+
+
+class Moves(NamedTuple):
+    """What tells configurations i and j apart: up to two electrons of each spin that move, (n, 2) each.
+
+    Attributes:
+        moved: how many electrons move.
+        first, last: the lowest and the highest orbital that is left.
+        first_to, last_to: the lowest and the highest that is entered.
+        sign_first, sign_last: of moving the first electron, and then the last one in what that leaves.
+        same_numbers: (n,) whether i and j have the same numbers of electrons.
+    """
+
+    moved: jax.Array
+    first: jax.Array
+    last: jax.Array
+    first_to: jax.Array
+    last_to: jax.Array
+    sign_first: jax.Array
+    sign_last: jax.Array
+    same_numbers: jax.Array
+
+    @property
+    def spin(self) -> jax.Array:
+        """(n,) int32: the spin that moves, where only one does."""
+        return (self.moved[:, 1] > 0).astype(jnp.int32)
+
+    def of_spin(self, x) -> jax.Array:
+        """(n,) what (n, 2) has for that spin."""
+        return jnp.take_along_axis(x, self.spin[:, None], axis=1)[:, 0]
+
+
+def moves_between(occ_i, occ_j) -> Moves:
+    """From occupations i to occupations j, (n, 2, norb) each."""
+    left, entered = occ_i & ~occ_j, occ_j & ~occ_i
+    moved = jnp.sum(left, axis=-1)
+    first, last = jnp.argmax(left, axis=-1), _last(left)
+    first_to, last_to = jnp.argmax(entered, axis=-1), _last(entered)
+    sign_first = _sign(occ_i, first, first_to)
+    sign_last = _sign(_move(occ_i, first, first_to), last, last_to)
+    same_numbers = jnp.all(moved == jnp.sum(entered, axis=-1), axis=-1)
+    return Moves(moved, first, last, first_to, last_to, sign_first, sign_last, same_numbers)
 
 
 def _last(mask):

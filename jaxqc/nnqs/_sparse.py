@@ -79,7 +79,7 @@ def sparse_matrix(ham, keys, count) -> SparseMatrix:
     if rows == 0:
         return SparseMatrix(jnp.zeros(1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(0))
     if on_gpu():
-        return _sparse_in_batches(ham, keys, count)
+        return sparse_in_batches(ham, keys, count, tables_of(ham), 0.0)
 
     def compiled(capacity, thresholds):
         operands = ham.constant, tables_of(ham), keys, count, jnp.asarray(thresholds)
@@ -132,21 +132,21 @@ def _sparse_plain(ham, keys, count, *, capacity):
     return matrix, jnp.sum(kept, dtype=jnp.int64)
 
 
-def _sparse_in_batches(ham, keys, count, memory: int = 2 << 30) -> SparseMatrix:
-    """The same with everything that some rows are coupled to at a time."""
+def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 2 << 30) -> SparseMatrix:
+    """The same with everything that some rows are coupled to at a time, of the elements above a threshold."""
     size, rows = int(count), keys.shape[0]
     if size == 0:
         return SparseMatrix(jnp.zeros(rows + 1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(rows))
     some = keys[np.linspace(0, size - 1, min(size, _SAMPLES)).astype(int)]
-    tables = tables_of(ham)
-    sampled = int(couple_fixed(ham, tables, some, jnp.int32(len(some)), jnp.zeros(len(some)), capacity=1).count)
+    limits = jnp.full(len(some), threshold)
+    sampled = int(couple_fixed(ham, tables, some, jnp.int32(len(some)), limits, capacity=1).count)
     each = max(1, -(-sampled // len(some)))
     batch = min(1 << max(memory // (64 * each), 16).bit_length() - 1, 1 << 16, rows)
     room, numbers, found = round_capacity(int(1.2 * each * min(batch, size))), [], []
     for _, part in batches(Configurations(keys, jnp.int32(size)), batch):
 
         def call(capacity, part=part):
-            return couple_fixed(ham, tables, *part, jnp.zeros(part.keys.shape[0]), capacity=capacity)
+            return couple_fixed(ham, tables, *part, jnp.full(part.keys.shape[0], threshold), capacity=capacity)
 
         coupled = with_room(call, room, lambda out: int(out.count))
         number, columns, elements, kept = _members(keys, coupled, rows=part.keys.shape[0])
