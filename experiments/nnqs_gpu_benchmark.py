@@ -95,11 +95,11 @@ def inference(sector, number, emit):
             tree = parameters["params"]["_Conditionals_0"]
             ends = ("embedding", "position", "head", "head_bias")
             split = {k: tree[k] for k in ends} | {"blocks": {k: v for k, v in tree.items() if k not in ends}}
-            shape = Shape(4, sector.nalpha, sector.nbeta, module.inference)
+            numbers = sector.norb, sector.nalpha, sector.nbeta
+            shape = Shape(*numbers, 32, 4, 4, jnp.dtype(module.dtype).name, module.inference)
             row["transformer_per_s"] = number / fastest(lambda f=alone, w=split, s=shape: f(w, occupations, s))[0]
-            for batch in (batch_size(sector), 1 << 16) if module.inference != "plain" else ():
-                run = lambda m=module, p=parameters, b=batch: evaluate(m.apply, p, keys, sector, b)  # noqa: E731
-                row[f"batch_{batch}_per_s"] = number / fastest(run, 2)[0]
+            run = lambda f=module.apply, p=parameters: evaluate(f, p, keys, sector, batch_size(sector))  # noqa: E731
+            row["in_batches_per_s"] = number / fastest(run, 2)[0]
         emit(row)
 
 

@@ -37,6 +37,10 @@ def _some(norb, nalpha, nbeta, number, seed=0):
     return jnp.asarray(orbitals < np.array([[nalpha], [nbeta]]))
 
 
+def _shape(norb, nalpha=1, nbeta=1, layers=1, inference="float32", width=32, heads=4, dtype="float32"):
+    return Shape(norb, nalpha, nbeta, width, layers, heads, dtype, inference)
+
+
 def _exact(weights, occupations, shape):
     return plain(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights), occupations, shape)
 
@@ -56,7 +60,7 @@ def _exact(weights, occupations, shape):
 def test_probabilities_are_those_of_plain_jax(norb, nalpha, nbeta, layers, number, inference, bound, on_gpu):
     weights = jax.tree.map(jnp.asarray, random_weights(norb, layers))
     occupations = _some(norb, nalpha, nbeta, number)
-    shape = Shape(4, nalpha, nbeta, inference)
+    shape = _shape(norb, nalpha, nbeta, layers, inference)
     found = np.asarray(log_probability(weights, occupations, shape))
     expected = _exact(weights, occupations, shape)
     np.testing.assert_allclose(found, expected, atol=bound * norb)
@@ -81,21 +85,21 @@ def test_amplitudes_of_a_network_come_from_the_kernel_and_derivatives_from_plain
 
 
 def test_other_sizes_and_types_have_no_kernel(on_gpu):
-    def fits(norb, layers, heads=4, dtype=np.float32, inference="float32"):
-        weights = random_weights(norb, layers, dtype=dtype)
-        return _cuda_network.fits(weights, Shape(heads, 1, 1, inference))
+    def fits(*sizes, **options):
+        return _shape(*sizes, **options).has_kernel()
 
-    assert fits(64, 4) and fits(1, 1) and fits(42, 8, inference="float16")
-    assert not (fits(65, 4) or fits(42, 5) or fits(42, 4, heads=8) or fits(42, 4, dtype=np.float64))
+    assert fits(64, layers=4) and fits(1) and fits(42, layers=8, inference="float16") and fits(42, dtype="bfloat16")
+    assert not (fits(65) or fits(42, layers=5) or fits(42, heads=8) or fits(42, width=64) or fits(42, dtype="float64"))
+    assert not fits(42, inference="plain")
 
 
 @needs_compiler
 def test_fresh_kernels_are_compared_with_plain_jax(on_gpu, monkeypatch):
     monkeypatch.setattr(_cuda_network, "_TESTED", 3)
-    _cuda_network._check(5, 1, True)
+    _cuda_network._check(_shape(5, 2, 3))
     monkeypatch.setattr(_cuda_network, "plain", lambda *a: plain(*a) + 1e-3)
     with pytest.raises(RuntimeError, match='5 orbitals and 1 layers failed its test.*inference="plain"'):
-        _cuda_network._check(5, 1, True)
+        _cuda_network._check(_shape(5, 2, 3))
 
 
 def test_kernels_stay_within_their_resources(tmp_path, monkeypatch):
@@ -104,7 +108,7 @@ def test_kernels_stay_within_their_resources(tmp_path, monkeypatch):
     except ImportError as error:
         pytest.skip(f"needs NVRTC: {error}")
     monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
-    units = [network_unit(42, 4, split) for split in (False, True)]
+    units = [network_unit(_shape(42, layers=4, inference=i)) for i in ("float16", "float32")]
     for unit, built in zip(units, build(units, 90), strict=True):
         used = built.resources()["nnqs_log_probability"]
         assert used["registers"] <= 256 and used["spill"] == 0, (unit.name, used)

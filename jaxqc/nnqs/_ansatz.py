@@ -63,6 +63,16 @@ class Transformer(nn.Module):
     dtype: Any = jnp.float32
     inference: str = "float32"
 
+    @property
+    def inference_batch(self) -> int:
+        """Least number of configurations that `jaxqc.nnqs.evaluate` passes at once: the kernel needs no memory."""
+        return 1 << 15 if self._shape.has_kernel() else 1
+
+    @property
+    def _shape(self):
+        sizes = self.norb, self.nalpha, self.nbeta, self.width, self.layers, self.heads
+        return Shape(*sizes, jnp.dtype(self.dtype).name, self.inference)
+
     @nn.compact
     def __call__(self, occupations):
         """Logarithm of |psi| and phase.
@@ -76,16 +86,15 @@ class Transformer(nn.Module):
         """
         _check(self)
         occupations = jnp.asarray(occupations).astype(bool)
-        log_p_of = _Conditionals(self.norb, self.width, self.layers, self.dtype)
-        shape = Shape(self.heads, self.nalpha, self.nbeta, self.inference)
+        log_p_of = _Conditionals(self._shape)
         if self.spin_flip:
             flipped = occupations[:, ::-1]
             both = jnp.concatenate([occupations, flipped])
-            log_p = log_p_of(both, shape)
+            log_p = log_p_of(both)
             log_p = jnp.logaddexp(log_p[: len(occupations)], log_p[len(occupations) :]) - jnp.log(2.0)
             occupations = jnp.where(_beta_is_larger(occupations)[:, None, None], flipped, occupations)
         else:
-            log_p = log_p_of(occupations, shape)
+            log_p = log_p_of(occupations)
         hidden = 2 * occupations.reshape(len(occupations), 2 * self.norb).astype(self.dtype) - 1
         for width in self.phase_layers:
             hidden = nn.silu(nn.Dense(width, dtype=self.dtype, param_dtype=self.dtype)(hidden))
@@ -98,14 +107,11 @@ class Transformer(nn.Module):
 class _Conditionals(nn.Module):
     """log P of configurations (n, 2, norb), (n,) float64, by a causal transformer."""
 
-    norb: int
-    width: int
-    layers: int
-    dtype: Any
+    shape: Shape
 
     @nn.compact
-    def __call__(self, occupations, shape):
-        width, depth, dtype = self.width, self.layers, self.dtype
+    def __call__(self, occupations):
+        norb, width, depth, dtype = self.shape.norb, self.shape.width, self.shape.layers, jnp.dtype(self.shape.dtype)
         zeros, ones = nn.initializers.zeros, nn.initializers.ones
 
         def matrix(key, shape, dtype):  # of inputs with variance 1 it makes outputs with variance 1
@@ -116,7 +122,7 @@ class _Conditionals(nn.Module):
 
         weights = {
             "embedding": self.param("embedding", nn.initializers.normal(1.0), (5, width), dtype),
-            "position": self.param("position", nn.initializers.normal(1.0), (self.norb, width), dtype),
+            "position": self.param("position", nn.initializers.normal(1.0), (norb, width), dtype),
             # All layers in one array each and one loop over them: compiled once, whatever the depth.
             "blocks": {
                 "norm1": stacked("norm1", ones, width),
@@ -129,9 +135,9 @@ class _Conditionals(nn.Module):
                 "down_bias": stacked("down_bias", zeros, width),
             },
             "head": self.param("head", nn.initializers.normal(0.02), (width, 4), dtype),
-            "head_bias": self.param("head_bias", zeros, (self.norb, 4), dtype),
+            "head_bias": self.param("head_bias", zeros, (norb, 4), dtype),
         }
-        return log_probability(weights, occupations, shape)
+        return log_probability(weights, occupations, self.shape)
 
 
 def _beta_is_larger(occupations):

@@ -18,52 +18,47 @@ _TESTED = 1000  # configurations of the test of a fresh kernel
 _THREADS = {False: 384, True: 256}  # of a block: as many as registers allow, by whether numbers are split
 
 
-def _split(weights, shape):
+def _split(shape):
     """Whether numbers are the sums of two halves."""
-    return shape.inference == "float32" and weights["embedding"].dtype == jnp.float32
+    return shape.inference == "float32" and shape.dtype == "float32"
 
 
-def network_unit(norb: int, layers: int, split: bool) -> Unit:
-    """The kernel for so many orbitals and layers."""
-    defines = ("TILES", -(-norb // _TILE)), ("LAYERS", layers), ("SPLIT", int(split)), ("THREADS", _THREADS[split])
+def network_unit(shape: Shape) -> Unit:
+    """The kernel for these sizes."""
+    split = _split(shape)
+    tiles = -(-shape.norb // _TILE)
+    defines = ("TILES", tiles), ("LAYERS", shape.layers), ("SPLIT", int(split)), ("THREADS", _THREADS[split])
     return Unit("nnqs_network.cu", ("nnqs_log_probability",), defines, ("nnqs_mma.cuh",))
 
 
-def _bytes(norb, layers, split):
+def _bytes(shape):
     """Of shared memory: matrices in halves, tables in single precision."""
-    halves = (1 + split) * (12 * layers * _WIDTH**2 + 8 * _WIDTH)
-    rows = _TILE * -(-norb // _TILE)
-    return 2 * halves + 4 * (5 * layers * _WIDTH + 5 * _WIDTH + rows * (_WIDTH + 4))
+    halves = (1 + _split(shape)) * (12 * shape.layers * _WIDTH**2 + 8 * _WIDTH)
+    rows = _TILE * -(-shape.norb // _TILE)
+    return 2 * halves + 4 * (5 * shape.layers * _WIDTH + 5 * _WIDTH + rows * (_WIDTH + 4))
 
 
-def fits(weights, shape: Shape) -> bool:
+def fits(shape: Shape) -> bool:
     """Whether there is a kernel for these sizes and types on this GPU."""
-    (norb, width), layers = weights["position"].shape, weights["blocks"]["norm1"].shape[0]
-    if width != _WIDTH or shape.heads != _HEADS or norb > _TILE * _MOST_TILES:
+    if shape.width != _WIDTH or shape.heads != _HEADS or shape.norb > _TILE * _MOST_TILES:
         return False
-    if weights["embedding"].dtype not in (jnp.float32, jnp.bfloat16, jnp.float16):
+    if shape.dtype not in ("float32", "bfloat16", "float16"):
         return False
-    return _bytes(norb, layers, _split(weights, shape)) <= shared_limit(architecture())
+    return _bytes(shape) <= shared_limit(architecture())
 
 
 def log_probability(weights, occupations, shape: Shape) -> jax.Array:
     """log P of configurations (n, 2, norb) bool, (n,) float64; the same bits whatever else is in the batch."""
-    layers = weights["blocks"]["norm1"].shape[0]
-    return _launch(
-        weights, occupations, shape, check=partial(_check, occupations.shape[-1], layers, _split(weights, shape))
-    )
+    return _launch(weights, occupations, shape, check=partial(_check, shape))
 
 
 def _launch(weights, occupations, shape, check=None):
-    n, _, norb = occupations.shape
-    layers, split = weights["blocks"]["norm1"].shape[0], _split(weights, shape)
-    matrices, tables = _packed(weights, norb, split)
+    n, norb = occupations.shape[0], shape.norb
+    matrices, tables = _packed(weights, norb, _split(shape))
     numbers = map(int32, (n, norb, shape.nalpha, shape.nbeta))
     arguments = operand(0), operand(1), operand(2), *numbers, result(0)
-    step = Step(
-        network_unit(norb, layers, split), "nnqs_log_probability", _THREADS[split], arguments,
-        shared=_bytes(norb, layers, split),
-    )  # fmt: skip
+    threads = _THREADS[_split(shape)]
+    step = Step(network_unit(shape), "nnqs_log_probability", threads, arguments, shared=_bytes(shape))
     shapes = [jax.ShapeDtypeStruct((n,), jnp.float64)]
     return call("jaxqc_nnqs_log_probability", [step], shapes, occupations, matrices, tables, check=check)[0]
 
@@ -135,26 +130,24 @@ def random_weights(norb: int, layers: int, seed: int = 0, dtype=np.float32) -> d
     return {"embedding": normal(1.0, 5, _WIDTH), "position": normal(1.0, norb, _WIDTH), "blocks": blocks} | ends
 
 
-def _check(norb, layers, split):
+def _check(shape):
     """Compares the kernel with plain JAX in double precision on random weights.
 
     Raises:
         RuntimeError: they differ.
     """
-    weights = random_weights(norb, layers)
-    shape = Shape(_HEADS, norb // 2, norb - norb // 2, "float32" if split else "float16")
+    weights = random_weights(shape.norb, shape.layers)
     random = np.random.default_rng(1)
-    filled = random.permuted(np.tile(np.arange(norb), (_TESTED, 2, 1)), axis=-1)
+    filled = random.permuted(np.tile(np.arange(shape.norb), (_TESTED, 2, 1)), axis=-1)
     occupations = jnp.asarray(filled < np.array([[shape.nalpha], [shape.nbeta]]))
     found, exact = (
         np.asarray(jax.jit(function, static_argnums=2)(jax.tree.map(dtype, weights), occupations, shape))
         for function, dtype in ((_launch, jnp.float32), (plain, jnp.float64))
     )
-    error = np.max(np.abs(found - exact))
-    bound = 1e-6 * norb if split else 1e-2 * norb
+    error, bound = np.max(np.abs(found - exact)), (1e-6 if _split(shape) else 1e-2) * shape.norb
     if not error < bound:
         raise RuntimeError(
-            f"The kernel of the transformer with {norb} orbitals and {layers} layers failed its test on this GPU: "
-            f"log-probabilities are off by {error:.1e} and may be by {bound:.0e}. Use "
+            f"The kernel of the transformer with {shape.norb} orbitals and {shape.layers} layers failed its test on "
+            f"this GPU: log-probabilities are off by {error:.1e} and may be by {bound:.0e}. Use "
             'jaxqc.nnqs.Transformer(..., inference="plain") and report this, please.'
         )

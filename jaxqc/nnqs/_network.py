@@ -16,10 +16,22 @@ PRECISIONS = ("float32", "float16", "plain")
 class Shape(NamedTuple):
     """What a program for a transformer depends on (static)."""
 
-    heads: int
+    norb: int
     nalpha: int
     nbeta: int
+    width: int
+    layers: int
+    heads: int
+    dtype: str
     inference: str
+
+    def has_kernel(self) -> bool:
+        """Whether there is a kernel where JAX computes."""
+        if self.inference == "plain" or not on_gpu():
+            return False
+        from jaxqc.nnqs import _cuda_network
+
+        return _cuda_network.fits(self)
 
 
 def log_probability(weights, occupations, shape: Shape) -> jax.Array:
@@ -28,14 +40,9 @@ def log_probability(weights, occupations, shape: Shape) -> jax.Array:
     Args:
         weights: arrays of the transformer by name, see `jaxqc.nnqs._ansatz`.
         occupations: (n, 2, norb) bool.
-        shape: heads, electrons, and how products are made where no derivative is taken.
+        shape: sizes, types, and how products are made where no derivative is taken.
     """
-    if shape.inference != "plain" and on_gpu():
-        from jaxqc.nnqs import _cuda_network
-
-        if _cuda_network.fits(weights, shape):
-            return _fused(weights, occupations, shape)
-    return plain(weights, occupations, shape)
+    return (_fused if shape.has_kernel() else plain)(weights, occupations, shape)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
@@ -53,12 +60,11 @@ def _fused_jvp(shape, primals, tangents):
 def plain(weights, occupations, shape: Shape) -> jax.Array:
     """The same in plain JAX; the logits of tokens that leave the sector are masked."""
     logits = _logits(weights, tokens(occupations), shape.heads)
-    norb = occupations.shape[-1]
     number = jnp.asarray((shape.nalpha, shape.nbeta), jnp.int32)[:, None]
     counts = jnp.cumsum(occupations.astype(jnp.int32), axis=-1)
     used = counts - occupations.astype(jnp.int32)  # electrons on the orbitals before
     may_fill = used < number
-    may_skip = number - used <= norb - 1 - jnp.arange(norb, dtype=jnp.int32)
+    may_skip = number - used <= shape.norb - 1 - jnp.arange(shape.norb, dtype=jnp.int32)
     allowed = jnp.stack([may_skip, may_fill], axis=-1)  # (n, 2, norb, 2)
     allowed = (allowed[:, 1, :, :, None] & allowed[:, 0, :, None, :]).reshape(*logits.shape)  # beta is the higher bit
     logits = jnp.where(allowed, logits, jnp.asarray(NEVER, logits.dtype))

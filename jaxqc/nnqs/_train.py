@@ -61,11 +61,12 @@ def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 409
         parameters: its parameters.
         keys: (n, words) uint64; sentinels are allowed and mean nothing in the result.
         sector: orbitals and electrons.
-        batch: how many at once.
+        batch: how many at once, or more where the network says so by an attribute `inference_batch`.
 
     Returns:
         log_amplitude, phase: (n,) float64 each.
     """
+    batch = max(batch, getattr(getattr(apply, "__self__", None), "inference_batch", 1))
     n, batch = keys.shape[0], min(batch, max(keys.shape[0], 1))
 
     def one(chunk):

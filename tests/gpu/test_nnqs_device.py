@@ -109,12 +109,12 @@ def test_selected_ci_is_that_of_the_cpu():
 @pytest.mark.parametrize("inference, bound", [("float32", 1e-6), ("float16", 2e-3)])
 def test_probabilities_of_the_fused_kernel_are_those_of_plain_jax(norb, layers, inference, bound):
     weights = random_weights(norb, layers)
-    shape = Shape(4, norb // 2, (norb + 1) // 2, inference)
+    shapes = [Shape(norb, norb // 2, (norb + 1) // 2, 32, layers, 4, d, inference) for d in ("float32", "float64")]
     orbitals = np.random.default_rng(0).permuted(np.tile(np.arange(norb), (3000, 2, 1)), axis=-1)
-    occupations = jnp.asarray(orbitals < np.array([[shape.nalpha], [shape.nbeta]]))
+    occupations = jnp.asarray(orbitals < np.array([[norb // 2], [(norb + 1) // 2]]))
     found, exact = (
         np.asarray(jax.jit(log_probability, static_argnums=2)(jax.tree.map(dtype, weights), occupations, shape))
-        for dtype in (jnp.float32, jnp.float64)  # there is no kernel in double precision
+        for dtype, shape in zip((jnp.float32, jnp.float64), shapes, strict=True)  # no kernel in double precision
     )
     np.testing.assert_allclose(found, exact, atol=bound * norb)
     assert norb == 1 or np.any(found != exact)
