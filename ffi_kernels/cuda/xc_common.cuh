@@ -77,6 +77,25 @@ __device__ __forceinline__ void radial(const Primitive* prims, int n, const doub
   }
 }
 
+// Values and derivatives of a shell at a point, function m to row place(m) of four arrays, `array` apart; negative: to none.
+template <class Place>
+__device__ __forceinline__ void make_gradients(const Primitive* prims, const ShellEntry& e, double X, double Y, double Z, double* to,
+                                               int array, int ld, const Place& place) {
+  const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
+  double R[1], R1[1];
+  radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
+  angular_gradients(e.l, x, y, z, [&](int m, double v, double vx, double vy, double vz) {
+    const int row = place(m);
+    if (row < 0) return;
+    const double along = v * R1[0];
+    double* at = to + row * ld;
+    at[0] = v * R[0];
+    at[array] = fma(along, x, R[0] * vx);
+    at[2 * array] = fma(along, y, R[0] * vy);
+    at[3 * array] = fma(along, z, R[0] * vz);
+  });
+}
+
 // D (16 x 8) += A (16 x 8) B (8 x 8): lane = 4 g + t holds A[g][t], A[g+8][t], A[g][t+4], A[g+8][t+4], B[t][g], B[t+4][g] and
 // D[g][2t], D[g][2t+1], D[g+8][2t], D[g+8][2t+1].
 #ifndef EMULATED  // by tests, on a CPU
@@ -108,6 +127,11 @@ struct Lists {
   const float* bound;    // (rows, capacity)
   int capacity;
 };
+
+// What is added to all results: NaN where a list did not fit.
+__device__ __forceinline__ double poison_of(const int* overflow, int capacity) {
+  return __ldg(overflow) > capacity ? __longlong_as_double(0x7ff8000000000000ll) : 0.0;
+}
 
 // The rows whose number of functions is above `low` and at most `high`; multiples of 8, at most 8184; high < 0: no limit.
 __device__ __forceinline__ int2 class_range(const int* first, int low, int high) {

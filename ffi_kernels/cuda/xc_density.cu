@@ -18,36 +18,33 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density(
     int64 n, int nrow, int capacity, int nao, int low, int high, int max_shells, int max_functions, int chunk, double inverse_epsilon) {
   extern __shared__ double shared[];
   __shared__ int total;
-  constexpr int NP = P / 32, NQ = PM / 32, MI = PM / 16, SPLIT = ROW / P;
+  constexpr int NP = P / 32, NQ = PM / 32, SPLIT = ROW / P;
   const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   const int wm = warp % MW, wc = warp / MW;
   double* phi = shared;  // [chunk][LD]
   double* buffer = phi + chunk * LD + warp * (SETS * 8 * LX);
-  ShellEntry* entries = reinterpret_cast<ShellEntry*>(phi + chunk * LD + WARPS * SETS * 8 * LX);
-  int* idx = reinterpret_cast<int*>(entries + max_shells);
-  float* slab_bound = reinterpret_cast<float*>(idx + max_functions);
-  short* slab_shell = reinterpret_cast<short*>(slab_bound + max_functions / 8);
+  const RowSlabs row = row_slabs(phi + chunk * LD + WARPS * SETS * 8 * LX, max_shells, max_functions);
   const int2 range = class_range(lists.first, low, high);
-  const double poison = __ldg(overflow) > capacity ? __longlong_as_double(0x7ff8000000000000ll) : 0.0;
+  const double poison = poison_of(overflow, capacity);
   const double dmax = __ldg(largest);
   for (int item = range.x * SPLIT + blockIdx.x; item < range.y * SPLIT; item += gridDim.x) {
-    const int row = __ldg(order + item / SPLIT);
-    const int64 first_point = static_cast<int64>(row) * ROW + (item % SPLIT) * P;
-    const int ns = __ldg(count + row);
-    const int functions = load_entries(lists, row, ns, entries, &total);
+    const int index = __ldg(order + item / SPLIT);
+    const int64 first_point = static_cast<int64>(index) * ROW + (item % SPLIT) * P;
+    const int ns = __ldg(count + index);
+    const int functions = load_entries(lists, index, ns, row.entries, &total);
     const int padded = (functions + 7) & ~7;
-    describe_functions(entries, ns, functions, idx, slab_bound, slab_shell);
-    if (CHUNKED) __syncthreads();  // slab_shell is read below
+    describe_functions(row.entries, ns, functions, row.idx, row.bound, row.shell);
+    if (CHUNKED) __syncthreads();  // row.shell is read below
     const int slabs = padded >> 3;
-    const float factor = static_cast<float>(fmin(dmax * inverse_epsilon * __ldg(weight_max + row), 1e30));
+    const float factor = static_cast<float>(fmin(dmax * inverse_epsilon * __ldg(weight_max + index), 1e30));
     const double* A = phi + t * LD + wm * PM + g;
     double sum[SETS][NC][NQ] = {};
     for (int k0 = 0; k0 < padded; k0 += chunk) {
       const int k1 = CHUNKED ? min(padded, k0 + chunk) : padded;
       if (CHUNKED && k0) {
         // The first slab has the largest bound: where it does not reach this chunk, none does.
-        if (prefix(slab_bound, slabs, 0, factor, lane) <= k0) break;
+        if (prefix(row.bound, slabs, 0, factor, lane) <= k0) break;
         __syncthreads();
       }
       for (int i = tid; i < (k1 - functions) * P; i += WARPS * 32) phi[(functions - k0 + i / P) * LD + i % P] = 0.0;
@@ -60,8 +57,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density(
           Y[q] = p[1];
           Z[q] = p[2];
         }
-        for (int s = (CHUNKED ? slab_shell[k0 >> 3] : 0) + warp; s < ns; s += WARPS) {
-          const ShellEntry e = entries[s];
+        for (int s = (CHUNKED ? row.shell[k0 >> 3] : 0) + warp; s < ns; s += WARPS) {
+          const ShellEntry e = row.entries[s];
           if (CHUNKED && e.offset >= k1) break;
           double x[NP], y[NP], z[NP], r2[NP], R[NP];
 #pragma unroll
@@ -91,28 +88,19 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density(
         Z[q] = p[2];
       }
       for (int c = wc; c < slabs; c += CW) {
-        const int limit = min(prefix(slab_bound, slabs, c, factor, lane), k1) - k0;
+        const int limit = min(prefix(row.bound, slabs, c, factor, lane), k1) - k0;
         if (limit <= 0) {
           if (CHUNKED) break;  // later slabs are weaker
           continue;
         }
         __syncwarp();
-        double acc[SETS][MI][4] = {};
+        double acc[SETS][PM / 16][4] = {};
         const int64 size = static_cast<int64>(nao) * nao;
-        slab_product<1, SETS>(acc, A, 0, idx + k0, density + static_cast<int64>(idx[8 * c + g]) * nao, size, limit, t);
+        slab_product<1, SETS>(acc, A, 0, row.idx + k0, density + static_cast<int64>(row.idx[8 * c + g]) * nao, size, limit, t);
 #pragma unroll
-        for (int set = 0; set < SETS; set++) {
-          double* x = buffer + set * 8 * LX + 2 * t * LX + g;
-#pragma unroll
-          for (int i = 0; i < MI; i++) {
-            x[16 * i] = acc[set][i][0];
-            x[LX + 16 * i] = acc[set][i][1];
-            x[16 * i + 8] = acc[set][i][2];
-            x[LX + 16 * i + 8] = acc[set][i][3];
-          }
-        }
+        for (int set = 0; set < SETS; set++) keep_product(acc[set], buffer + set * 8 * LX, g, t);
         __syncwarp();
-        slab_dots<NQ, SETS, NC, LX>(entries, ns, slab_shell[c], 8 * c, prims, buffer, X, Y, Z, lane, sum);
+        slab_dots<NQ, SETS, NC, LX>(row.entries, ns, row.shell[c], 8 * c, prims, buffer, X, Y, Z, lane, sum);
       }
     }
     __syncthreads();

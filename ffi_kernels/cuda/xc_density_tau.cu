@@ -21,34 +21,30 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   double* phi = shared;  // [4][chunk][LD]
   const int array = chunk * LD;
-  ShellEntry* entries = reinterpret_cast<ShellEntry*>(phi + 4 * array);
-  int* idx = reinterpret_cast<int*>(entries + max_shells);
-  float* slab_bound = reinterpret_cast<float*>(idx + max_functions);
-  short* slab_shell = reinterpret_cast<short*>(slab_bound + max_functions / 8);
-  short* by_momentum = slab_shell + max_functions / 8;
+  const RowSlabs row = row_slabs(phi + 4 * array, max_shells, max_functions);
   const int2 range = class_range(lists.first, low, high);
-  const double poison = __ldg(overflow) > capacity ? __longlong_as_double(0x7ff8000000000000ll) : 0.0;
+  const double poison = poison_of(overflow, capacity);
   const double dmax = __ldg(largest);
   for (int item = range.x + blockIdx.x; item < range.y; item += gridDim.x) {
-    const int row = __ldg(order + item);
-    const int ns = __ldg(count + row);
-    const int functions = load_entries(lists, row, ns, entries, &total);
+    const int index = __ldg(order + item);
+    const int ns = __ldg(count + index);
+    const int functions = load_entries(lists, index, ns, row.entries, &total);
     const int padded = (functions + 7) & ~7, slabs = padded >> 3;
-    describe_functions(entries, ns, functions, idx, slab_bound, slab_shell);
+    describe_functions(row.entries, ns, functions, row.idx, row.bound, row.shell);
     __syncthreads();
-    const float factor = static_cast<float>(fmin(dmax * inverse_epsilon * __ldg(weight_max + row), 1e30));
+    const float factor = static_cast<float>(fmin(dmax * inverse_epsilon * __ldg(weight_max + index), 1e30));
     // The number of functions that slab c has to meet.
-    const auto partners = [&](int c) { return prefix(slab_bound, slabs, c, factor, lane); };
+    const auto partners = [&](int c) { return prefix(row.bound, slabs, c, factor, lane); };
     const int window = padded <= chunk ? chunk : chunk / 2;
-    bool known = false;  // whether by_momentum lists what is wanted
-    for (int64 first_point = static_cast<int64>(row) * ROW; first_point < static_cast<int64>(row + 1) * ROW; first_point += P) {
+    bool known = false;  // whether row.list lists what is wanted
+    for (int64 first_point = static_cast<int64>(index) * ROW; first_point < static_cast<int64>(index + 1) * ROW; first_point += P) {
       const double* p = points + 3 * (first_point + lane % P);
       const double X = p[0], Y = p[1], Z = p[2];
       // Functions [k0, k1) go to slots from `slot` on.
       const auto hold = [&](int k0, int k1, int slot) {
         double* to = phi + slot * LD;
         if (!known) {
-          list_by_momentum<WARPS>(entries, slab_shell[k0 >> 3], ns, by_momentum, &listed, [&](const ShellEntry& e) { return e.offset < k1; });
+          list_by_momentum<WARPS>(row.entries, row.shell[k0 >> 3], ns, row.list, &listed, [&](const ShellEntry& e) { return e.offset < k1; });
         }
         known = window == chunk;
         for (int i = tid; i < (k1 - functions) * P; i += WARPS * 32) {
@@ -56,20 +52,9 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
           for (int a = 0; a < 4; a++) to[a * array + (functions - k0 + i / P) * LD + i % P] = 0.0;
         }
         for (int i = warp * SHARE + lane / P; i < listed; i += WARPS * SHARE) {
-          const ShellEntry e = entries[by_momentum[i]];
-          const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
-          double R[1], R1[1];
-          radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
+          const ShellEntry e = row.entries[row.list[i]];
           const int f = static_cast<int>(e.offset) - k0;
-          angular_gradients(e.l, x, y, z, [&](int m, double v, double vx, double vy, double vz) {
-            if (static_cast<unsigned>(f + m) >= static_cast<unsigned>(k1 - k0)) return;
-            const double along = v * R1[0];
-            double* at = to + (f + m) * LD + lane % P;
-            at[0] = v * R[0];
-            at[array] = fma(along, x, R[0] * vx);
-            at[2 * array] = fma(along, y, R[0] * vy);
-            at[3 * array] = fma(along, z, R[0] * vz);
-          });
+          make_gradients(prims, e, X, Y, Z, to + lane % P, array, LD, [&](int m) { return f + m < k1 - k0 ? f + m : -1; });
         }
       };
       double sum[P / 8][SUMS] = {};  // halves, of points 8 q + g
@@ -100,13 +85,13 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
             for (; begin + next < end; next += WARPS) {
               const int c = begin + next, limit = min(min(partners(c), from + PART), m < 0 ? 8 * c + 8 : k1);
               if (limit <= from) continue;
-              const double* column = density + static_cast<int64>(idx[8 * c + g]) * nao;
+              const double* column = density + static_cast<int64>(row.idx[8 * c + g]) * nao;
               double acc[4][P / 16][4] = {};
-              slab_product<4, 1>(acc, A + (from - k0) * LD, array, idx + from, column, 0, min(limit, 8 * c) - from, t);
+              slab_product<4, 1>(acc, A + (from - k0) * LD, array, row.idx + from, column, 0, min(limit, 8 * c) - from, t);
               const double* own = phi + (slot + 8 * c - c0) * LD;
               if (limit > 8 * c) {
                 double b[1][2];
-                load_step<1>(b, idx + 8 * c, column, 0, t);
+                load_step<1>(b, row.idx + 8 * c, column, 0, t);
                 b[0][0] *= 0.5;
                 b[0][1] *= 0.5;
                 slab_step<4, 1>(acc, own + t * LD + g, array, b);

@@ -78,20 +78,7 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential_tau(
     const double X = points[3 * p], Y = points[3 * p + 1], Z = points[3 * p + 2];
     for (int k = warp * SHARE + lane / P; k < listed; k += W * SHARE) {
       const ShellEntry e = row.entries[row.list[k]];
-      const Place place(e, row.slot);
-      const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
-      double R[1], R1[1];
-      radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
-      angular_gradients(e.l, x, y, z, [&](int m, double v, double vx, double vy, double vz) {
-        const int to = place(m);
-        if (SLOTS && to < 0) return;
-        const double along = v * R1[0];
-        double* at = phi + to * LD + lane % P;
-        at[0] = v * R[0];
-        at[array] = fma(along, x, R[0] * vx);
-        at[2 * array] = fma(along, y, R[0] * vy);
-        at[3 * array] = fma(along, z, R[0] * vz);
-      });
+      make_gradients(prims, e, X, Y, Z, phi + lane % P, array, LD, Place(e, row.slot));
     }
   };
   const auto products = [&](double (*acc)[4][4], const Tile& tile, int n16) {

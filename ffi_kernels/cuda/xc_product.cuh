@@ -7,6 +7,25 @@
 #define PM (P / MW)
 #define LX (PM + 2)
 
+// The row at hand, in shared memory; slabs are of 8 functions.
+struct RowSlabs {
+  ShellEntry* entries;
+  int* idx;      // place of each function in D
+  float* bound;  // of each slab
+  short* shell;  // the first of each slab
+  short* list;   // room for as many shells as a row lists
+};
+
+__device__ __forceinline__ RowSlabs row_slabs(double* after, int max_shells, int max_functions) {
+  RowSlabs r;
+  r.entries = reinterpret_cast<ShellEntry*>(after);
+  r.idx = reinterpret_cast<int*>(r.entries + max_shells);
+  r.bound = reinterpret_cast<float*>(r.idx + max_functions);
+  r.shell = reinterpret_cast<short*>(r.bound + max_functions / 8);
+  r.list = r.shell + max_functions / 8;
+  return r;
+}
+
 // What the product reads of each function: its place in D; of each slab of 8: its bound and its first shell. All threads call it.
 __device__ __forceinline__ void describe_functions(const ShellEntry* entries, int ns, int functions, int* idx, float* slab_bound,
                                                    short* slab_shell) {
@@ -32,6 +51,18 @@ __device__ __forceinline__ int prefix(const float* slab_bound, int slabs, int c,
     limit += 8 * __popc(__ballot_sync(0xffffffffu, live));
   }
   return limit;
+}
+
+// A product (PM x 8) as a lane holds it, to a buffer of the warp, [8][LX].
+__device__ __forceinline__ void keep_product(const double (*acc)[4], double* buffer, int g, int t) {
+  double* x = buffer + 2 * t * LX + g;
+#pragma unroll
+  for (int i = 0; i < PM / 16; i++) {
+    x[16 * i] = acc[i][0];
+    x[LX + 16 * i] = acc[i][1];
+    x[16 * i + 8] = acc[i][2];
+    x[LX + 16 * i + 8] = acc[i][3];
+  }
 }
 
 // Adds the products with 8 functions, from A on, to acc; b: the two elements of each D that the lane holds.

@@ -107,7 +107,7 @@ __device__ __forceinline__ void tiles_of_rows(const Lists& lists, const int* ove
   __shared__ Tile tiles[TILES];
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, array = nslot * 32 * LD;
   const int2 range = class_range(lists.first, low, high);
-  const double poison = __ldg(overflow) > lists.capacity ? __longlong_as_double(0x7ff8000000000000ll) : 0.0;
+  const double poison = poison_of(overflow, lists.capacity);
   for (int item = range.x + blockIdx.x; item < range.y; item += gridDim.x) {
     const int index = __ldg(lists.order + item);
     const int64 point = static_cast<int64>(index) * ROW;

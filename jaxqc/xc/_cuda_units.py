@@ -1,7 +1,7 @@
 """Which kernel handles rows of which length: size classes with their launch shapes, by shared memory of the GPU."""
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jaxqc.gpu import Unit
 from jaxqc.gpu._limits import shared_limit as shared_limit
@@ -40,9 +40,9 @@ def rows_unit(lmax: int, cart: bool) -> Unit:
     return _unit("xc_rows.cu", ("xc_basis", "xc_rows", "xc_order"), lmax, cart)
 
 
-def _tail(functions: int, shells: int) -> int:
-    """Bytes of the descriptions of functions and shells."""
-    return (_ENTRY + 2) * shells + 4 * functions + 6 * (-(-functions // 8)) + 16
+def _tail(functions: int, shells: int, listed: bool = False) -> int:
+    """Bytes of the descriptions of functions and shells; `listed`: with a list of shells."""
+    return (_ENTRY + 2 * listed) * shells + 4 * functions + 6 * (-(-functions // 8)) + 16
 
 
 def _largest(size, limit: int, most: int) -> int:
@@ -91,9 +91,15 @@ _SHAPES = {
     "two": (_TWO_BLOCKS, _ONE_BLOCK, _CHUNKS),
 }
 # With tau, and for gradients: whole lists, where two blocks hold them; parts of lists of any length.
-_PARTS = tuple(DensityShape(32, 1, cw, 1, 1, chunked=True) for cw in (16, 8, 4))
-_TAU_DENSITY_SHAPES = (DensityShape(32, 1, 8, 1, 2, (96,)), *_PARTS)
-_GRADIENT_SHAPES = (DensityShape(32, 1, 8, 2, 2, (None,)), *(replace(shape, ku=2) for shape in _PARTS))
+_TAU_DENSITY_SHAPES = (
+    DensityShape(16, 1, 8, 2, 2, (None,)),
+    DensityShape(16, 1, 16, 2, 1, (None,)),
+    *(DensityShape(16, 1, cw, 2, 1, chunked=True) for cw in (16, 8, 4)),
+)
+_GRADIENT_SHAPES = (
+    DensityShape(32, 1, 8, 2, 2, (None,)),
+    *(DensityShape(32, 1, cw, 2, 1, chunked=True) for cw in (16, 8, 4)),
+)
 
 
 # For GPUs with less shared memory, and for very long lists, whose description takes much of it.
@@ -156,19 +162,21 @@ def density_classes(
 
 def _tau_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool) -> tuple[SizeClass, ...]:
     key = (arch, nao, capacity, lmax, cart)
-    return _held_classes("xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5)
+    return _held_classes("xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, listed=True)
 
 
 @functools.lru_cache(maxsize=256)
 def gradient_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool, ncomp: int) -> tuple[SizeClass, ...]:
     """Classes of the gradient kernel."""
     key, arrays = (arch, nao, capacity, lmax, cart), 1 if ncomp == 1 else 2
-    return _held_classes("xc_gradient", _GRADIENT_SHAPES, *key, arrays=arrays, buffers=arrays, sums=3, NC=ncomp)
+    return _held_classes(
+        "xc_gradient", _GRADIENT_SHAPES, *key, arrays=arrays, buffers=arrays, sums=3, listed=False, NC=ncomp
+    )
 
 
 def _held_classes(
     kernel: str, shapes: tuple[DensityShape, ...], arch: int, nao: int, capacity: int, lmax: int, cart: bool, *,
-    arrays: int, buffers: int, sums: int, **defines: int,
+    arrays: int, buffers: int, sums: int, listed: bool, **defines: int,
 ) -> tuple[SizeClass, ...]:  # fmt: skip
     """Classes of a kernel that holds `arrays` of orbital values, and of each warp `buffers` of 8 functions."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
@@ -179,7 +187,7 @@ def _held_classes(
 
         def size(held, functions, shape=shape, least=least):
             values = arrays * max(held, least) * (shape.p + 4) + buffers * shape.cw * 8 * (shape.p + 2)
-            return 8 * values + _tail(functions, min(functions, capacity))
+            return 8 * values + _tail(functions, min(functions, capacity), listed)
 
         if shape.chunked:
             high = most
