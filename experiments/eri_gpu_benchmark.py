@@ -16,6 +16,7 @@ import eri_gpu_measure as measure
 import jax
 
 import jaxqc
+from jaxqc.gpu import _launch, build
 from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_pairs
 
@@ -63,15 +64,18 @@ def whole(system: measure.System, split: bool) -> dict:
 
 def class_rows(system: measure.System) -> list[dict]:
     """Each class on its own, the longest first."""
-    rows = []
-    for bra, ket in system.classes:
-        kernel = classes.kernel(bra, ket, measure.VARIANT)
+    rows, kernels = [], {c: classes.kernel(*c, measure.VARIANT) for c in system.classes}
+    resources = [b.resources() for b in build([k.unit for k in kernels.values()], _launch.architecture())]
+    _launch.load([measure.count_kernel(*c).unit for c in system.classes])  # compiled side by side
+    for ((bra, ket), kernel), used in zip(kernels.items(), resources, strict=True):
         quartets, primitives = measure.count(system, bra, ket)
         if quartets == 0:
             continue
         seconds = measure.seconds(measure.sums(system, {(bra, ket): kernel}), rounds=2)
         tier = "registers" if kernel.registers else "lanes"
         rate = measure.flops(bra, ket, tier, quartets, primitives) / seconds / 1e12
+        least = measure.least_seconds(bra, ket, tier, quartets, primitives)
+        most = max(least, key=lambda name: least[name])
         rows.append(
             {
                 "class": measure.label(bra, ket),
@@ -83,6 +87,9 @@ def class_rows(system: measure.System) -> list[dict]:
                 "ns": 1e9 * seconds / quartets,
                 "tflops": rate,
                 "share": rate / measure.PEAK,
+                "spill": sum(u["spill"] for u in used.values()),
+                "limits": {name: round(t / seconds, 3) for name, t in least.items()},
+                "binds": most if least[most] > 0.5 * seconds else "latency",
             }
         )
     return sorted(rows, key=lambda row: -row["ms"])
@@ -103,12 +110,15 @@ def page(results: list[dict]) -> str:
         total = sum(c["ms"] for c in r["classes"])
         quartets = sum(c["quartets"] for c in r["classes"])
         text += f"\n{r['name']} {r['basis']}: {quartets:.3g} quartets; classes one by one {total:.1f} ms\n\n"
-        head = ["class", "tier", "blocks", "ms", "quartets", "primitives each", "ns each", "TFLOP/s", "of 34 TFLOP/s"]
+        head = ["class", "tier", "blocks", "ms", "quartets", "primitives each", "ns each", "TFLOP/s"]
+        head += ["of 34 TFLOP/s", "shared memory", "atomics", "binds", "spill, bytes"]
         text += measure.table(
             head,
             [
                 [c["class"], c["tier"], c["blocks"], f"{c['ms']:.2f}", f"{c['quartets']:.3g}", f"{c['primitives']:.1f}"]
                 + [f"{c['ns']:.3g}", f"{c['tflops']:.1f}", f"{c['share']:.0%}"]
+                + [f"{c['limits'][name]:.0%}" for name in ("shared memory", "atomics")]
+                + [c["binds"], c["spill"]]
                 for c in r["classes"]
             ],
         )

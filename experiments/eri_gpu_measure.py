@@ -26,6 +26,8 @@ from jaxqc.integrals._decontraction import two_electron_shells
 
 THRESHOLD = 1e-13
 PEAK = 34.0  # TFLOP/s of an H200 in double precision; 67 by matrix units, which these kernels do not use
+SHARED = 33.0  # TB/s of shared memory: 128 bytes a cycle and multiprocessor at 1.98 GHz
+ATOMICS = 0.3  # 10^12 additions/s to contiguous doubles in the second-level cache, measured on an H200
 VARIANT = Variant(cart=False, coulomb=False)  # J is made of Hermite Gaussians
 COUNT = str(Path(__file__).with_name("eri_gpu_count.cu"))
 
@@ -65,6 +67,7 @@ def after_three_cycles(mol: jaxqc.Molecule) -> jax.Array:
     @jax.jit
     def cycle(density):
         j, k = jaxqc.integrals.jk(mol, density, symmetric=True)
+        assert j is not None and k is not None
         c = root @ jnp.linalg.eigh(root.T @ (core + j - 0.5 * k) @ root)[1][:, : mol.nelec // 2]
         return 2.0 * c @ c.T
 
@@ -134,12 +137,17 @@ def in_tier(bra: Pair, ket: Pair, tier: str, blocks: int = 1) -> Kernel:
         return classes.kernel.__wrapped__(bra, ket, VARIANT)
 
 
-def count(system: System, bra: Pair, ket: Pair) -> tuple[int, int]:
-    """Quartets of a class that pass the screening, and quartets of primitives in them."""
+def count_kernel(bra: Pair, ket: Pair) -> Kernel:
+    """What takes the place of the kernel of a class to count its quartets."""
     header = in_tier(bra, ket, "lanes").unit.generated[0][1]
     defines = tuple((k, v) for k, v in in_tier(bra, ket, "registers").unit.defines)
     unit = Unit(COUNT, ("eri_count",), defines, ("eri_quartets.cuh",), ((HEADER, header),))
-    kernel = Kernel(unit, bra, ket, True, 128, 0, 1)
+    return Kernel(unit, bra, ket, True, 128, 0, 1)
+
+
+def count(system: System, bra: Pair, ket: Pair) -> tuple[int, int]:
+    """Quartets of a class that pass the screening, and quartets of primitives in them."""
+    kernel = count_kernel(bra, ket)
     found: list[Step] = []
 
     def record(target, steps, results, *operands, zeroed=(), **_):
@@ -198,6 +206,23 @@ def flops(bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int) -> fl
     return each * primitives + once * quartets
 
 
+def least_seconds(bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int) -> dict[str, float]:
+    """What each limit of the device alone would allow: arithmetic, shared memory, and additions of K."""
+    na, nb, nc, nd = (nsph(l) for l in bra + ket)
+    blocks = (na + nb) * (nc + nd)  # elements of K that a quartet adds to
+    if tier == "registers":
+        moved = 16.0 * blocks * quartets
+    else:
+        nf, roots, row = ncomp(*ket), (sum(bra) + sum(ket)) // 2 + 1, sum(bra) + 1 + (sum(bra) + 1) % 2
+        moved = 24.0 * row * roots * (nf + sum(ket) + 1) * primitives
+        moved += 8.0 * na * nb * (2 * nf + 4 * (nc + nd)) * quartets
+    return {
+        "FP64": flops(bra, ket, tier, quartets, primitives) / PEAK / 1e12,
+        "shared memory": moved / SHARED / 1e12,
+        "atomics": blocks * quartets / ATOMICS / 1e12,
+    }
+
+
 def label(*pairs: Pair) -> str:
     """(dp|pp) for ((2, 1), (1, 1))."""
     return "(" + "|".join("".join("spdfghi"[l] for l in p) for p in pairs) + ")"
@@ -210,7 +235,7 @@ def digits(bra: Pair, ket: Pair) -> str:
 def table(head, rows) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in lines) + "\n"
+    return "\n".join("| " + " | ".join(str(x).replace("|", "\\|") for x in row) + " |" for row in lines) + "\n"
 
 
 def keep(path: Path | None, data) -> None:
