@@ -248,6 +248,7 @@ inline unsigned transpose_halves(unsigned v) {
   return out;
 }
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline float tanh_fast(float x) { return std::tanh(x); }
 inline float reciprocal(float x) { return 1.0f / x; }
 
 template <class T>

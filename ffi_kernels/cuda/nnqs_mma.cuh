@@ -53,6 +53,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return out;
 }
 
+// tanh x to 2^-11 of it.
+__device__ __forceinline__ float tanh_fast(float x) {
+  float out;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
 // 1 / x to 1 ulp.
 __device__ __forceinline__ float reciprocal(float x) {
   float out;

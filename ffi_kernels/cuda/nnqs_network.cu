@@ -135,10 +135,16 @@ __device__ __forceinline__ void attend(float (&x)[TILES][4][4], const Left<16> (
   }
 }
 
-// The approximation of the Gaussian error linear unit by tanh, as x / (1 + exp(-2 u)); x and the result are SCALE times theirs.
+// The approximation of the Gaussian error linear unit by tanh; x and the result are SCALE times theirs.
 __device__ __forceinline__ float gelu(float x) {
-  constexpr float slope = -2.302208198f / SCALE, cubic = 0.044715f * slope / (SCALE * SCALE);  // -2 log2(e) sqrt(2 / pi)
-  return x * reciprocal(1.0f + exp2_fast(x * fmaf(cubic, x * x, slope)));
+  constexpr float slope = 0.7978845608f / SCALE, cubic = 0.044715f * slope / (SCALE * SCALE);  // sqrt(2 / pi)
+#if SPLIT
+  constexpr float unit = -2.885390082f;  // -2 / log 2: 1 + tanh u = 2 / (1 + exp(-2 u))
+  return x * reciprocal(1.0f + exp2_fast(x * fmaf(unit * cubic, x * x, unit * slope)));
+#else
+  const float half = 0.5f * x;
+  return fmaf(half, tanh_fast(x * fmaf(cubic, x * x, slope)), half);
+#endif
 }
 
 // x += perceptron of the normalised states.
