@@ -9,6 +9,7 @@ over a buffer of slots in global memory; "lanes" is ours.
 """
 
 import argparse
+import json
 import re
 import tempfile
 from dataclasses import replace
@@ -109,7 +110,7 @@ def _unfused(la: int, lb: int, lc: int, ld: int) -> str:
 def _unfused_unit(unit: Unit, cls, folder: Path) -> Unit:
     """The register tier with its two fused recurrences replaced."""
     text = (source_folder() / unit.file).read_text()
-    begin, end = text.index("  double g[kAB * kF];"), text.index("#if SCHWARZ")
+    begin, end = text.index("  real g[kAB * kF];"), text.index("#if SCHWARZ")
     path = folder / f"unfused_{class_name(cls)}.cu"
     path.write_text(text[:begin] + _unfused(*cls) + "\n}\n\n" + text[end:])
     pairs, singles = [cls[:2], cls[2:]], [(l, 0) for l in cls]
@@ -156,6 +157,23 @@ def page(rows) -> str:
     return measure.table(head, [[row.get(k, "") for k in keys] for row in rows])
 
 
+def plot(rows, path: Path) -> None:
+    """Quartets a second of each variant, relative to the register tier, by class."""
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(row["class"] for row in rows))
+    rates = {(row["class"], row["variant"]): row["rate"] for row in rows}
+    figure, axes = plt.subplots(figsize=(9, 4))
+    for n, variant in enumerate(VARIANTS):
+        known = [k for k, name in enumerate(names) if (name, variant) in rates]
+        heights = [rates[names[k], variant] / rates[names[k], "registers"] for k in known]
+        axes.bar([k + 0.1 * n for k in known], heights, 0.09, label=variant)
+    axes.set_xticks([k + 0.05 * (len(VARIANTS) - 1) for k in range(len(names))], names)
+    axes.set_ylabel("quartets a second, registers = 1")
+    axes.legend(fontsize=7, ncols=2)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
 def main():
     """Reads the arguments; prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -164,7 +182,11 @@ def main():
     parser.add_argument("--classes", nargs="*", help="digits, as 2121")
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="only draw what --json has kept")
     options = parser.parse_args()
+    if options.plot:
+        plot(json.loads(options.json.read_text()), options.plot)
+        return
     if not options.compile and options.system is None:
         parser.error("give a system, or --compile")
     wanted = [c for c in CLASSES if not options.classes or measure.digits(*c) in options.classes]
