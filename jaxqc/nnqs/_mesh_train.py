@@ -23,7 +23,7 @@ from jaxqc.nnqs._mesh import (
     shares_of,
     spread,
 )
-from jaxqc.nnqs._train import Sector, TrainState, apply_updates, occupations_of
+from jaxqc.nnqs._train import Sector, TrainState, apply_updates, inference_batch, occupations_of
 
 
 class MeshNetwork(NamedTuple):
@@ -64,7 +64,7 @@ class MeshNetwork(NamedTuple):
 
     def evaluate(self, parameters, keys) -> tuple[jax.Array, jax.Array]:
         """As `jaxqc.nnqs.evaluate`, for parameters that every process has."""
-        dealt, _ = self.deal(keys)
+        dealt, _ = self._replace(batch=inference_batch(self.apply, self.batch)).deal(keys)
         log_amplitude, phase = fetch(_evaluate(put(self.mesh, parameters, P()), dealt, network=self))
         return log_amplitude[: keys.shape[0]], phase[: keys.shape[0]]
 

@@ -40,6 +40,11 @@ def batch_size(sector: Sector, width: int = 32, hidden: int = 512, layers: int =
     return min(1 << (affordable.bit_length() - 1), 4096)
 
 
+def inference_batch(apply: Callable, batch: int) -> int:
+    """How many configurations pass a network at once where no derivative is taken: at least `batch`."""
+    return max(batch, getattr(getattr(apply, "__self__", None), "inference_batch", 1))
+
+
 def occupations_of(keys, sector: Sector) -> jax.Array:
     """Occupations for a network, (n, 2, norb) bool; unused rows become the lowest configuration."""
     unused = jnp.all(keys == jnp.uint64(SENTINEL), axis=-1, keepdims=True)
@@ -66,7 +71,7 @@ def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 409
     Returns:
         log_amplitude, phase: (n,) float64 each.
     """
-    batch = max(batch, getattr(getattr(apply, "__self__", None), "inference_batch", 1))
+    batch = inference_batch(apply, batch)
     n, batch = keys.shape[0], min(batch, max(keys.shape[0], 1))
 
     def one(chunk):
