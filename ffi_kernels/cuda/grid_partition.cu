@@ -27,8 +27,8 @@ template <class T>
 __device__ __forceinline__ T step(T t) {
 #if SCHEME == 0
 #pragma unroll
-  for (int i = 0; i < 3; i++) t = t * t * (T(1.5) - T(0.5) * t);
-  return T(0.5) * t;
+  for (int i = 0; i < 2; i++) t = t * t * (T(1.5) - T(0.5) * t);
+  return t * t * (T(0.75) - T(0.25) * t);
 #else
   t = T(1) + (t - T(1)) * T(1.0 / 0.64);
   const T near = max(t > T(1) ? T(2) - t : t, T(0)), square = near * near;
@@ -110,19 +110,33 @@ __device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
   return sum;
 }
 
-// A warp: its lane's point, and what lies in shared memory.
+// A warp: its lane's point, and where in shared memory it keeps what.
 struct Patch {
   const double* coords;
   const double2* pairs;
-  double2* stage;   // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs
-  double* r;        // [candidate][lane] distances,
-  double* product;  // products, and then what they weigh
-  const int* near;  // the nearest atoms
-  const float *key, *off;  // [natm] distances from the centre; in `key` none for the nearest
-  const short* list;       // candidates
   double X, Y, Z;
   float margin;  // how much a difference of two distances can vary over the points
-  int natm, nears, lane;
+  int base, natm, nears, lane;
+
+  static constexpr int COLUMNS = REVERSE ? 3 : 2;
+  static __device__ __forceinline__ int size(int natm) { return (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + (5 * natm + 3) / 4; }
+  __device__ __forceinline__ double* memory() const {
+    extern __shared__ double shared[];
+    return shared + base;
+  }
+  // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs
+  __device__ __forceinline__ double2* stage() const { return reinterpret_cast<double2*>(memory()); }
+  // [candidate][lane] distances; products, and then what they weigh; derivatives with respect to the distances
+  __device__ __forceinline__ double* column(int which) const { return memory() + (2 * STAGE + 32 * which) * BATCH + lane; }
+  // [candidate][3] sums for the nuclei
+  __device__ __forceinline__ double* drawn() const { return memory() + (2 * STAGE + 32 * COLUMNS) * BATCH; }
+  // [NEAR] the nearest atoms, and how far they are at most
+  __device__ __forceinline__ int* near() const { return reinterpret_cast<int*>(drawn() + 3 * BATCH); }
+  __device__ __forceinline__ float* reach() const { return reinterpret_cast<float*>(near() + NEAR); }
+  // [natm] distances from the centre, of all and of those that are not among the nearest; candidates
+  __device__ __forceinline__ float* off() const { return reach() + NEAR; }
+  __device__ __forceinline__ float* key() const { return off() + natm; }
+  __device__ __forceinline__ short* list() const { return reinterpret_cast<short*>(key() + natm); }
 };
 constexpr float NONE = 3e38f;
 
@@ -142,7 +156,10 @@ enum Partners { NEAREST, DISTANT, ALL };
 template <class Visit>
 __device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, float cut, Partners which, const Visit& visit) {
   const int lane = w.lane, count = which == NEAREST ? w.nears : w.natm;
-  const auto partner = [&](int index) { return which == NEAREST ? w.near[index] : which == ALL || w.key[index] != NONE ? index : -1; };
+  double2* stage = w.stage();
+  const float* off = w.off();
+  const short* list = w.list() + b0;
+  const auto partner = [&](int index) { return which == NEAREST ? w.near()[index] : which == ALL || w.key()[index] != NONE ? index : -1; };
 #pragma unroll 1
   for (int base = 0; base < count; base += STAGE) {
     const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
@@ -151,7 +168,7 @@ __device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, flo
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
       const int k = 4 * round + (lane >> 3);
-      if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(w.list[b0 + k]) * w.natm + j);
+      if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(list[k]) * w.natm + j);
     }
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
@@ -161,9 +178,9 @@ __device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, flo
       bool met = (live >> k) & 1 && j >= 0;
       if (met) {
         const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
-        const float u = (1.0f + (w.off[w.list[b0 + k]] - w.off[j] + w.margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
+        const float u = (1.0f + (off[list[k]] - off[j] + w.margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
         met = !(inverse > 0.0f && inverse < 1.0f && u < limit);
-        w.stage[STAGE * k + (lane & 7)] = loaded[round];
+        stage[STAGE * k + (lane & 7)] = loaded[round];
       }
       votes[round] = __ballot_sync(0xffffffffu, met);
     }
@@ -176,35 +193,39 @@ __device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, flo
         // Bits 0, 8, 16 and 24 side by side.
         mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
       }
-      if (mask) visit(partner(base + l), mask, w.stage + l);
+      if (mask) visit(partner(base + l), mask, stage + l);
     }
   }
 }
 
 // Products of the candidates in `live` over the nearest partners, with their distances, or over the others.
 __device__ __noinline__ void multiply(Patch w, int b0, unsigned live, float cut, Partners which) {
+  double *r = w.column(0), *product = w.column(1);
   if (which == NEAREST) {
 #pragma unroll 1
     for (unsigned left = live; left; left &= left - 1) {
       const int k = __ffs(static_cast<int>(left)) - 1;
-      w.r[32 * k] = arm_of(w, w.list[b0 + k]).length;
-      w.product[32 * k] = 1.0;
+      r[32 * k] = arm_of(w, w.list()[b0 + k]).length;
+      product[32 * k] = 1.0;
     }
   }
   const auto visit = [&](int j, unsigned mask, const double2* pair) {
     const double rj = arm_of(w, j).length;
 #pragma unroll 1
     while (mask) {
-      // Two at a time, for the latency.
-      const int k0 = __ffs(static_cast<int>(mask)) - 1;
-      mask &= mask - 1;
-      const int k1 = mask ? __ffs(static_cast<int>(mask)) - 1 : k0;
-      mask &= mask - 1;
-      const double2 p0 = pair[STAGE * k0], p1 = pair[STAGE * k1];
-      const double mu0 = (w.r[32 * k0] - rj) * p0.x, mu1 = (w.r[32 * k1] - rj) * p1.x;
-      const double s0 = step((1.0 - mu0) * (1.0 - p0.y * (1.0 + mu0))), s1 = step((1.0 - mu1) * (1.0 - p1.y * (1.0 + mu1)));
-      w.product[32 * k0] *= s0;
-      if (k1 != k0) w.product[32 * k1] *= s1;
+      // Two at a time, for the latency; the last one may be done twice.
+      int k[2];
+      double value[2];
+#pragma unroll
+      for (int u = 0; u < 2; u++) {
+        k[u] = u && !mask ? k[0] : __ffs(static_cast<int>(mask)) - 1;
+        mask &= mask - 1;
+        const double2 p = pair[STAGE * k[u]];
+        const double mu = (r[32 * k[u]] - rj) * p.x;
+        value[u] = product[32 * k[u]] * step((1.0 - mu) * (1.0 - p.y * (1.0 + mu)));
+      }
+#pragma unroll
+      for (int u = 0; u < 2; u++) product[32 * k[u]] = value[u];
     }
   };
   sweep(w, b0, live, cut, which, visit);
@@ -216,26 +237,24 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
                                                                          const double2* pairs, const double* cotangent,
                                                                          const double* mean, double* fraction, double* centers,
                                                                          double* moved, int natm, long long n) {
-  extern __shared__ double shared[];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-  constexpr int COLUMNS = REVERSE ? 3 : 2;
-  const int of_warp = (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + (5 * natm + 3) / 4;
-  double2* stage = reinterpret_cast<double2*>(shared + warp * ((of_warp + 1) & ~1));
-  double* r = reinterpret_cast<double*>(stage + BATCH * STAGE) + lane;
-  double* product = r + BATCH * 32;
-  double* rate = product + (COLUMNS - 2) * BATCH * 32;  // [candidate][lane] derivatives with respect to the distances
-  double* drawn = rate - lane + BATCH * 32;             // [candidate][3] sums for the nuclei
-  int* near = reinterpret_cast<int*>(drawn + 3 * BATCH);
-  float* reach = reinterpret_cast<float*>(near + NEAR);  // [NEAR] how far the nearest atoms are at most
-  float* key = reach + NEAR;
-  float* off = key + natm;
-  short* list = reinterpret_cast<short*>(off + natm);
+  Patch w = {coords, pairs};
+  w.base = warp * ((Patch::size(natm) + 1) & ~1);
+  w.natm = natm;
+  w.lane = lane;
+  double *r = w.column(0), *product = w.column(1);
+  int* near = w.near();
+  float *reach = w.reach(), *key = w.key(), *off = w.off();
+  short* list = w.list();
+#if REVERSE
+  double *rate = w.column(2), *drawn = w.drawn();
+#endif
   const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
 #pragma unroll 1
   for (long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32; first < n; first += stride) {
     const bool used = first + lane < n;
     const long long point = used ? first + lane : n - 1;
-    const double X = points[3 * point], Y = points[3 * point + 1], Z = points[3 * point + 2];
+    const double X = w.X = points[3 * point], Y = w.Y = points[3 * point + 1], Z = w.Z = points[3 * point + 2];
     const int own = owner[point];
 #if REVERSE
     const double seed = used ? cotangent[point] : 0.0;
@@ -289,7 +308,8 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       }
     }
     __syncwarp();
-    const Patch w = {coords, pairs, stage, r, product, near, key, off, list, X, Y, Z, 2.0f * radius, natm, nears, lane};
+    w.margin = 2.0f * radius;
+    w.nears = nears;
     // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
     const auto can_reach = [&](int i, float enough) {
       const float nearest = fmaxf(off[i] - radius, 0.0f);
@@ -446,26 +466,22 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
 #pragma unroll
             for (int u = 0; u < 4; u += 2) {
               if (!mask) continue;
-              k[u] = __ffs(static_cast<int>(mask)) - 1;
-              mask &= mask - 1;
-              k[u + 1] = __ffs(static_cast<int>(mask)) - 1;
-              mask &= mask - 1;
-              double slope[2];
+              double slope[2], rates[2];
 #pragma unroll
               for (int v = 0; v < 2; v++) {
-                const int at = v && k[u + 1] >= 0 ? k[u + 1] : k[u];
+                k[u + v] = __ffs(static_cast<int>(mask)) - 1;
+                mask &= mask - 1;
+                const int at = v && k[u + 1] < 0 ? k[u] : k[u + v];
                 const double2 p = pair[STAGE * at];
                 const double mu = (r[32 * at] - arm.length) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
                 slope[v] = -product[32 * at] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
                 // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
                 along[u + v] = slope[v] * mu * p.x;
+                rates[v] = rate[32 * at] + slope[v];
+                if (!v || k[u + 1] >= 0) push -= slope[v];
               }
-              rate[32 * k[u]] += slope[0];
-              push -= slope[0];
-              if (k[u + 1] >= 0) {
-                rate[32 * k[u + 1]] += slope[1];
-                push -= slope[1];
-              }
+#pragma unroll
+              for (int v = 0; v < 2; v++) rate[32 * (v && k[u + 1] < 0 ? k[u] : k[u + v])] = rates[v];
             }
             const double sum = sums_of_warp(along, lane);
             const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
