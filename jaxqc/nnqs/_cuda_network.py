@@ -42,9 +42,8 @@ def fits(shape: Shape) -> bool:
     """Whether there is a kernel for these sizes and types on this GPU."""
     if shape.width != _WIDTH or shape.heads != _HEADS or shape.norb > _TILE * _MOST_TILES:
         return False
-    if shape.dtype not in ("float32", "bfloat16", "float16"):
-        return False
-    return _bytes(shape) <= shared_limit(architecture())
+    arch = architecture()
+    return shape.dtype in ("float32", "bfloat16", "float16") and arch >= 80 and _bytes(shape) <= shared_limit(arch)
 
 
 def log_probability(weights, occupations, shape: Shape) -> jax.Array:
