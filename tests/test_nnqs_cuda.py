@@ -42,6 +42,7 @@ def on_gpu(emulator, monkeypatch):
     def switch():
         monkeypatch.setattr(_cuda_coupling, "call", emulator.call)
         monkeypatch.setattr(_cuda_coupling, "_BLOCK", 64)
+        monkeypatch.setattr(_coupling, "_LEAST_ON_GPUS", 16)
         for module in (_coupling, _energy, _perturbation, _selected, _sparse):
             monkeypatch.setattr(module, "on_gpu", lambda: True)
         jax.clear_caches()

@@ -177,9 +177,9 @@ __device__ int excite(const Tables& t, const Source& s, double threshold, int ro
       const double *like_value, const int *unlike_start, const int *unlike_target, const double *unlike_value
 #define TABLES {one, coulomb, like, bound, like_start, like_target, like_value, unlike_start, unlike_target, unlike_value, norb}
 
-// offsets (n, rows): where results of a row begin within those of its source; totals (n,): results of each source.
+// part: which part of the configurations is wanted, and how many there are. offsets (n, rows): where results of a row begin within those of its source; totals (n,): results of each source.
 extern "C" __global__ void __launch_bounds__(128, 8)
-    ci_count(const uint64* keys, const int* count, const double* thresholds, TABLE_PARAMETERS, const int* part, int norb, int rows, int parts,
+    ci_count(const uint64* keys, const int* count, const double* thresholds, TABLE_PARAMETERS, const int* part, int norb, int rows,
              int* offsets, int64* totals) {
   __shared__ Source s;
   const int source = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(128, 8)
   const Tables t = TABLES;
   read_source(s, keys + static_cast<int64>(source) * KEYWORDS, norb);
   __syncthreads();
-  Output nowhere = {nullptr, nullptr, nullptr, 0, source, *part, parts};
+  Output nowhere = {nullptr, nullptr, nullptr, 0, source, part[0], part[1]};
   for (int row = warp; row < rows; row += blockDim.x / 32) {
     const int number = excite<false>(t, s, thresholds[source], row, nowhere, lane);
     if (lane == 0) mine[row] = number;
@@ -215,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(128, 8)
 
 // ends (n,): running sums of totals. Nothing is written where the results have too few rows.
 extern "C" __global__ void __launch_bounds__(128, 8)
-    ci_fill(const uint64* keys, const int* count, const double* thresholds, TABLE_PARAMETERS, const int* part, int norb, int rows, int parts,
+    ci_fill(const uint64* keys, const int* count, const double* thresholds, TABLE_PARAMETERS, const int* part, int norb, int rows,
             const int* offsets, const int64* totals, const int64* ends, int n, int64 capacity, uint64* out_keys, double* elements,
             int* sources) {
   __shared__ Source s;
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(128, 8)
   for (int row = warp; row < rows; row += blockDim.x / 32) {
     const int64 end = row + 1 < rows ? mine[row + 1] : totals[source];
     if (end == mine[row]) continue;
-    Output out = {out_keys, elements, sources, begin + mine[row], source, *part, parts};
+    Output out = {out_keys, elements, sources, begin + mine[row], source, part[0], part[1]};
     excite<true>(t, s, thresholds[source], row, out, lane);
   }
 }

@@ -71,15 +71,19 @@ def couple(ham, configurations, epsilon: float = 1e-10, *, capacity: int | None 
     return with_room(call, capacity, lambda out: int(out.count))
 
 
-def with_room(call, capacity: int, needed):
-    """`call(capacity)`, made again with more room while `needed(result)` says that it takes more."""
-    size = round_capacity(capacity)
+def with_room(call, capacity: int, needed, sizes=None):
+    """`call(capacity)`, made again with more room while `needed(result)` says that it takes more.
+
+    `sizes` rounds capacities up, `round_capacity` by default.
+    """
+    sizes = sizes or round_capacity
+    size = sizes(capacity)
     while True:
         out = call(size)
         total = needed(out)
         if total <= size:
             return out
-        size = round_capacity(total)
+        size = sizes(total)
 
 
 def round_capacity(count: int) -> int:
@@ -96,6 +100,18 @@ def round_capacity(count: int) -> int:
     count = max(int(count), 16)
     step = 1 << (count.bit_length() - 3)
     return min(-(-count // step) * step, 2**31 - 1)
+
+
+_LEAST_ON_GPUS = 1 << 16
+
+
+def coarse_capacity(count: int) -> int:
+    """`round_capacity` in larger steps on GPUs, where unused rows cost less than compiling for one more size."""
+    if not on_gpu():
+        return round_capacity(count)
+    rows = max(_LEAST_ON_GPUS, round_capacity(count))
+    bits = (rows - 1).bit_length()
+    return min(1 << (bits + bits % 2 if rows <= 1 << 24 else bits), 2**31 - 1)
 
 
 def uses_library() -> bool:

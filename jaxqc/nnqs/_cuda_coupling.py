@@ -34,21 +34,27 @@ def _row_number(nalpha, nbeta):
     return electrons + electrons * (electrons - 1) // 2
 
 
-@partial(jax.jit, static_argnames=("electrons", "capacity", "parts"))
-def couple(tables: Tables, keys, count, thresholds, *, electrons, capacity: int, part=0, parts: int = 1):
+@partial(jax.jit, static_argnames=("electrons", "capacity"))
+def couple(tables: Tables, keys, count, thresholds, *, electrons, capacity: int, part=0, parts=1):
     """Keys, elements, sources and number of coupled configurations, as of `jaxqc_ci_couple`.
 
     Args:
         tables, keys, count, thresholds, capacity: as for `couple_fixed`.
         electrons: numbers of alpha and beta electrons (static).
-        part, parts: only configurations whose hash falls into this part, () int32, of so many (static).
+        part, parts: only configurations whose hash falls into this part of so many, () int32 each.
     """
     norb, n = tables.one.shape[0], keys.shape[0]
     rows = _row_number(*electrons)
     # Threads take neighbouring targets.
     tables = tables._replace(coulomb=jnp.swapaxes(tables.coulomb, 1, 2), like=jnp.swapaxes(tables.like, 1, 2))
-    common = keys, count.reshape(1), thresholds, *tables, jnp.asarray(part, jnp.int32).reshape(1)
-    given = (*map(operand, range(len(common))), int32(norb), int32(rows), int32(parts))
+    common = (
+        keys,
+        count.reshape(1),
+        thresholds,
+        *tables,
+        jnp.stack([jnp.asarray(part, jnp.int32), jnp.asarray(parts, jnp.int32)]),
+    )
+    given = (*map(operand, range(len(common))), int32(norb), int32(rows))
     kernels = couple_unit(norb)
     counting = Step(kernels, "ci_count", _BLOCK, (*given, result(0), result(1)), grid=n)
     shapes = [jax.ShapeDtypeStruct((n, rows), jnp.int32), jax.ShapeDtypeStruct((n,), jnp.int64)]
@@ -67,8 +73,8 @@ def couple(tables: Tables, keys, count, thresholds, *, electrons, capacity: int,
     return (*out, ends[-1])
 
 
-@partial(jax.jit, static_argnames=("electrons", "capacity", "parts"))
-def external(tables: Tables, keys, count, vector, thresholds, *, electrons, capacity: int, part=0, parts: int = 1):
+@partial(jax.jit, static_argnames=("electrons", "capacity"))
+def external(tables: Tables, keys, count, vector, thresholds, *, electrons, capacity: int, part=0, parts=1):
     """Keys, sums H_ki c_i, energies of configurations outside of a sorted set, their number, and that of the terms.
 
     Rows are by rising keys; those that are used have a sum that is not 0. Where there are more terms than `capacity`,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqc.nnqs._coupling import check_set
+from jaxqc.nnqs._coupling import check_set, coarse_capacity
 from jaxqc.nnqs._sparse import product, sparse_hamiltonian, sparse_matrix, spin_squares
 
 __all__ = ["Eigenstates", "lowest", "sparse_hamiltonian"]
@@ -113,16 +113,24 @@ def _diagonalise(matrix, size, nroots):
 
 def _dense(matrix, chosen):
     """The matrix among some configurations, as a NumPy array."""
-    start, columns, elements = (np.asarray(x) for x in matrix[:3])
+    start = np.asarray(matrix.row_start)
     place = np.full(len(start) - 1, -1)
     place[chosen] = np.arange(len(chosen))
     number = start[chosen + 1] - start[chosen]
     rows = np.repeat(np.arange(len(chosen)), number)
     at = np.repeat(start[chosen] - np.cumsum(number) + number, number) + np.arange(int(np.sum(number)))
-    kept = place[columns[at]] >= 0
+    # As few sizes as possible, of what may be a small part of the matrix.
+    wanted = np.pad(at, (0, coarse_capacity(len(at)) - len(at)))
+    columns, elements = (np.asarray(x)[: len(at)] for x in _taken(matrix.columns, matrix.elements, wanted))
+    kept = place[columns] >= 0
     dense = np.diag(np.asarray(matrix.diagonal)[chosen])
-    dense[rows[kept], place[columns[at[kept]]]] = elements[at[kept]]
+    dense[rows[kept], place[columns[kept]]] = elements[kept]
     return dense
+
+
+@jax.jit
+def _taken(columns, elements, at):
+    return columns[at], elements[at]
 
 
 @jax.jit
@@ -190,10 +198,11 @@ def _guess_sectors(matrix, size, number):
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
-    start, columns, elements = (np.asarray(x) for x in matrix[:3])
+    start = np.asarray(matrix.row_start)
+    columns, elements = (np.asarray(x[: start[size]]) for x in matrix[1:3])
     rows = np.repeat(np.arange(size), np.diff(start[: size + 1]))
-    kept = np.abs(elements[: start[size]]) > _COUPLED
-    edges = rows[kept], columns[: start[size]][kept]
+    kept = np.abs(elements) > _COUPLED
+    edges = rows[kept], columns[kept]
     coupled = coo_matrix((np.ones(edges[0].size, bool), edges), shape=(size, size))
     sectors, label = connected_components(coupled, directed=False)
     lowest_of = np.full(sectors, np.inf)

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxqc._platform import on_gpu
 from jaxqc.nnqs._bits import SENTINEL, Configurations, padded_keys, search
-from jaxqc.nnqs._coupling import Coupled, couple_fixed, round_capacity
+from jaxqc.nnqs._coupling import Coupled, coarse_capacity, couple_fixed, round_capacity
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import SharedLinks
 from jaxqc.nnqs._mesh import fetch, over_mesh, put, shares_of
@@ -187,7 +187,7 @@ def best_external(ham, configurations, vector, energy, epsilon, memory, wanted, 
                 found = _external(operands, limit, mesh=mesh, turn=turn, turns=turns, capacity=capacity)
                 if int(found.needed) <= capacity:
                     break
-                capacity = round_capacity(int(found.needed))
+                capacity = coarse_capacity(int(found.needed))
             room = min(round_capacity(int(found.most)), capacity)
             chosen, scores = (np.asarray(x.addressable_data(0)) for x in _gather(found, mesh=mesh, room=room))
             yield fetch(found.total), scores[scores > 0], chosen[scores > 0]

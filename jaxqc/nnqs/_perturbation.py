@@ -15,8 +15,8 @@ from jaxqc.nnqs._bits import SENTINEL, search
 from jaxqc.nnqs._coupling import (
     check_epsilon,
     check_set,
+    coarse_capacity,
     couple_fixed,
-    round_capacity,
     uses_library,
     with_room,
 )
@@ -127,12 +127,12 @@ def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[Exter
         def call(size, part=part):
             return make_external(ham, tables, keys, count, vector, thresholds, part, parts, size)
 
-        yield with_room(call, rows_of_terms(terms / parts), lambda out: int(out[1]))[0]
+        yield with_room(call, rows_of_terms(terms / parts), lambda out: int(out[1]), coarse_capacity)[0]
 
 
 def rows_of_terms(terms: float) -> int:
     """Rows of `External` for so many terms: many are of the same configurations, but GPUs need a row for each."""
-    return round_capacity(math.ceil((1.1 if on_gpu() else 0.7) * terms))
+    return coarse_capacity(math.ceil((1.1 if on_gpu() else 0.7) * terms))
 
 
 def make_external(ham, tables, keys, count, vector, thresholds, part, parts, capacity) -> tuple[External, jax.Array]:

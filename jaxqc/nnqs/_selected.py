@@ -10,7 +10,7 @@ import numpy as np
 from jaxqc._platform import on_gpu
 from jaxqc.elements import shorten
 from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
-from jaxqc.nnqs._coupling import check_epsilon, check_set, round_capacity
+from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, contributions, exact_sum, external
@@ -132,7 +132,7 @@ def selected_ci(
         raise ValueError(f"The set that {name} was given to begin with is empty; give one configuration or more.")
     keys, guess, points, history = np.asarray(keys[: int(count)]), None, [], []
     while True:
-        configurations, size_now = padded_set(keys), len(keys)
+        configurations, size_now = padded_set(keys, coarse_capacity(len(keys))), len(keys)
         number = min(nroots, size_now)
         found = states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
         _check_residual(float(np.max(np.asarray(found.residuals))))
@@ -148,7 +148,7 @@ def selected_ci(
         keys = np.concatenate([keys, best])
         order = np.lexsort(keys.T[::-1])
         keys = keys[order]
-        guess = np.zeros((number, round_capacity(len(keys))))
+        guess = np.zeros((number, coarse_capacity(len(keys))))
         known = np.pad(np.asarray(found.vectors)[:, :size_now], ((0, 0), (0, len(best))))
         guess[:, : len(keys)] = known[:, order]
     states = states_of(found, points)
@@ -223,8 +223,9 @@ def _check_residual(residual):
         )
 
 
-def padded_set(keys):
-    rows = round_capacity(len(keys))
+def padded_set(keys, rows=None) -> Configurations:
+    """A set of sorted keys, an array of NumPy, with unused rows after them."""
+    rows = round_capacity(len(keys)) if rows is None else rows
     padded = np.full((rows, keys.shape[1]), SENTINEL)
     padded[: len(keys)] = keys
     return Configurations(jnp.asarray(padded), jnp.int32(len(keys)))
@@ -264,9 +265,15 @@ def _best_on_host(keys, terms, wanted):
 def _best_on_device(keys, terms, wanted):
     """The sum of terms, and the `wanted` largest ones with all that equal the last one."""
     total, kept, number = largest(terms, jnp.int32(wanted))
-    size, number = min(round_capacity(int(number)), keys.shape[0]), int(number)
+    size, number = min(coarse_capacity(int(number)), keys.shape[0]), int(number)
+    terms, keys = _rows_kept(terms, keys, kept, size=size)
+    return total, np.abs(np.asarray(terms)[:number]), np.asarray(keys)[:number]
+
+
+@partial(jax.jit, static_argnames="size")
+def _rows_kept(terms, keys, kept, *, size):
     rows = positions(kept, size=size)
-    return total, np.abs(np.asarray(terms[rows])[:number]), np.asarray(keys[rows])[:number]
+    return terms[rows], keys[rows]
 
 
 @jax.jit

@@ -1,5 +1,6 @@
 """The Hamiltonian on a set of configurations as a sparse matrix in compressed rows, and its product with a vector."""
 
+import math
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from jaxqc._platform import on_gpu
 from jaxqc.integrals._library import handler
 from jaxqc.nnqs._bits import Configurations, batches, search
-from jaxqc.nnqs._coupling import check_set, couple_fixed, couple_plain, round_capacity, uses_library, with_room
+from jaxqc.nnqs._coupling import check_set, coarse_capacity, couple_fixed, couple_plain, uses_library, with_room
 from jaxqc.nnqs._hamiltonian import Hamiltonian
 from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._tables import tables_of
@@ -137,53 +138,63 @@ def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 
     size, rows = int(count), keys.shape[0]
     if size == 0:
         return SparseMatrix(jnp.zeros(rows + 1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(rows))
-    some = keys[np.linspace(0, size - 1, min(size, _SAMPLES)).astype(int)]
-    limits = jnp.full(len(some), threshold)
-    sampled = int(couple_fixed(ham, tables, some, jnp.int32(len(some)), limits, capacity=1).count)
-    each = max(1, -(-sampled // len(some)))
-    batch = min(1 << max(memory // (64 * each), 16).bit_length() - 1, 1 << 16, rows)
-    room, numbers, found = round_capacity(int(1.2 * each * min(batch, size))), [], []
+    each = 1.25 * coupled_number(ham, tables)
+    room = min(coarse_capacity(math.ceil(each * rows)), max(1 << 16, 1 << (memory // 64).bit_length() - 1))
+    batch = min(max(int(room / each), 16), 1 << 16, rows)
+    columns, elements, at, numbers = jnp.zeros(room, jnp.int32), jnp.zeros(room), 0, []
     for _, part in batches(Configurations(keys, jnp.int32(size)), batch):
 
         def call(capacity, part=part):
             return couple_fixed(ham, tables, *part, jnp.full(part.keys.shape[0], threshold), capacity=capacity)
 
-        coupled = with_room(call, room, lambda out: int(out.count))
-        number, columns, elements, kept = _members(keys, coupled, rows=part.keys.shape[0])
+        coupled = with_room(call, room, lambda out: int(out.count), coarse_capacity)
+        room = coupled.keys.shape[0]
+        if at + room > columns.shape[0]:
+            columns, elements = _longer(columns, elements, size=coarse_capacity(2 * at + room))
+        columns, elements, number = _members(columns, elements, jnp.int64(at), keys, coupled, rows=batch)
         numbers.append(np.asarray(number)[: int(part.count)])
-        short = min(round_capacity(int(kept)), columns.shape[0])
-        found.append((int(kept), columns[:short], elements[:short]))
-    total = sum(kept for kept, _, _ in found)
-    capacity = round_capacity(total + max(columns.shape[0] for _, columns, _ in found))
-    columns, elements, at = jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity), 0
-    for kept, some_columns, some_elements in found:  # unused rows of a batch are zero, and overwritten by the next
-        columns, elements = _placed(columns, some_columns, at), _placed(elements, some_elements, at)
-        at += kept
+        at += int(np.sum(numbers[-1]))
     start = np.zeros(rows + 1, np.int64)
     start[1 : size + 1] = np.cumsum(np.concatenate(numbers))
     start[size + 1 :] = start[size]
-    energies = jnp.where(jnp.arange(rows, dtype=jnp.int32) < count, diagonal(ham, keys), 0.0)
-    return SparseMatrix(jnp.asarray(start), columns, elements, energies)
+    return SparseMatrix(jnp.asarray(start), columns, elements, _energies(ham, keys, count))
 
 
-@partial(jax.jit, static_argnames="rows")
-def _members(keys, coupled, *, rows):
-    """Number, columns and elements of what is within the sorted set, in the order of sources, and the total number."""
+def coupled_number(ham, tables) -> float:
+    """About how many configurations are coupled to one, from the sizes of tables."""
+    norb, nalpha, nbeta = ham.norb, ham.nalpha, ham.nbeta
+    empty = [(norb - n) / norb for n in (nalpha, nbeta)]
+    unlike = nalpha * nbeta * empty[0] * empty[1] * tables.unlike_value.size / norb**2
+    pairs = sum(math.comb(n, 2) * e**2 for n, e in zip((nalpha, nbeta), empty, strict=True))
+    like = pairs * tables.like_value.size / max(1, math.comb(norb, 2))
+    return unlike + like + nalpha * (norb - nalpha) + nbeta * (norb - nbeta) + 1
+
+
+@jax.jit
+def _energies(ham, keys, count):
+    return jnp.where(jnp.arange(keys.shape[0], dtype=jnp.int32) < count, diagonal(ham, keys), 0.0)
+
+
+@partial(jax.jit, static_argnames="size", donate_argnums=(0, 1))
+def _longer(columns, elements, *, size):
+    return tuple(jnp.pad(x, (0, size - x.shape[0])) for x in (columns, elements))
+
+
+@partial(jax.jit, static_argnames="rows", donate_argnums=(0, 1))
+def _members(columns, elements, at, keys, coupled, *, rows):
+    """Writes columns and elements of what is within the sorted set, in the order of sources, from `at` on, with zeros
+    after them; and how many there are of each source."""
     position = jnp.minimum(search(keys, coupled.keys), keys.shape[0] - 1)
     capacity = coupled.keys.shape[0]
     kept = jnp.all(keys[position] == coupled.keys, axis=1) & (jnp.arange(capacity) < coupled.count)
     place = jnp.where(kept, jnp.cumsum(kept) - 1, capacity)
+    here = jnp.zeros(capacity, jnp.int32).at[place].set(position, mode="drop")
+    values = jnp.zeros(capacity).at[place].set(coupled.elements, mode="drop")
     return (
+        jax.lax.dynamic_update_slice(columns, here, (at,)),
+        jax.lax.dynamic_update_slice(elements, values, (at,)),
         jnp.zeros(rows, jnp.int64).at[coupled.sources].add(kept.astype(jnp.int64)),
-        jnp.zeros(capacity, jnp.int32).at[place].set(position, mode="drop"),
-        jnp.zeros(capacity).at[place].set(coupled.elements, mode="drop"),
-        jnp.sum(kept, dtype=jnp.int64),
     )
-
-
-@partial(jax.jit, donate_argnums=0)
-def _placed(whole, part, at):
-    return jax.lax.dynamic_update_slice(whole, part, (at,))
 
 
 def product(matrix: SparseMatrix, x) -> jax.Array:
