@@ -64,7 +64,7 @@ def whole(system: measure.System, split: bool) -> dict:
 
 def class_rows(system: measure.System) -> list[dict]:
     """Each class on its own, the longest first."""
-    rows, kernels = [], {c: classes.kernel(*c, measure.VARIANT) for c in system.classes}
+    rows, kernels = [], {c: classes.kernel(*c, measure.VARIANT) for c in reversed(system.classes)}
     resources = [b.resources() for b in build([k.unit for k in kernels.values()], _launch.architecture())]
     _launch.load([measure.count_kernel(*c).unit for c in system.classes])  # compiled side by side
     for ((bra, ket), kernel), used in zip(kernels.items(), resources, strict=True):
@@ -92,6 +92,7 @@ def class_rows(system: measure.System) -> list[dict]:
                 "binds": most if least[most] > 0.5 * seconds else "latency",
             }
         )
+        print(rows[-1], flush=True)
     return sorted(rows, key=lambda row: -row["ms"])
 
 
