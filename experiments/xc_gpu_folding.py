@@ -24,9 +24,8 @@ FILE = "xc_density_tau.cu"
 # What makes the kernel take pairs on both sides: (the text, what stands there instead).
 UNFOLDED = (
     ("m < 0 ? 8 * c + 8 : k1", "k1"),
-    ("min(limit, 8 * c) - from", "limit - from"),
+    ("min(limit, 8 * c) - k0", "limit - k0"),
     ("if (limit > 8 * c) {", "if (false) {"),
-    ("max(c0, from) >> 3", "c0 >> 3"),
     ("i / P == 4 ? v : 2.0 * v", "i / P == 4 ? 0.5 * v : v"),
 )
 

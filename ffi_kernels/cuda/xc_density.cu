@@ -3,7 +3,7 @@
 // A block takes P points of a row. Lanes are points and warps are shells while orbital values are made; then each warp alone owns
 // slabs of 8 functions: D comes straight from the cache into registers, X goes through a buffer of the warp, and the dots make R,
 // R' and the angular sums once for each shell and point. Lists fall in bound, so that screening is a limit on k for each slab.
-// Macros: ROW points a row, P points a block, MW x CW warps (points x slabs), KU steps of D held ahead, SETS densities,
+// Macros: ROW points a row, P points a block, MW x CW warps (points x slabs), KU steps of D held ahead, SETS densities (of two, elements lie side by side),
 // NC components (1: rho, 4: rho and gradient), MINB blocks a multiprocessor, CHUNKED 1 where orbital values are held in
 // chunks of `chunk` functions, strong ones first: X and so the dots are sums over chunks, and the weak chunks at the end of a list
 // meet few slabs.
@@ -95,8 +95,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density(
         }
         __syncwarp();
         double acc[SETS][PM / 16][4] = {};
-        const int64 size = static_cast<int64>(nao) * nao;
-        slab_product<1, SETS>(acc, A, 0, row.idx + k0, density + static_cast<int64>(row.idx[8 * c + g]) * nao, size, limit, t);
+        const double* column = density + static_cast<int64>(row.idx[8 * c + g]) * nao * SETS;
+        slab_product<1, SETS>(acc, A, 0, row.idx + k0, column, limit, t);
 #pragma unroll
         for (int set = 0; set < SETS; set++) keep_product(acc[set], buffer + set * 8 * LX, g, t);
         __syncwarp();

@@ -1,7 +1,7 @@
 // Density, its gradient and tau on rows of points: values and derivatives of orbitals side by side in shared memory.
 //
 // With A = (phi, d_x phi, d_y phi, d_z phi), pairs of functions c > k on one side of the diagonal of D count twice: a warp takes a
-// slab of 8 functions c and PART functions k before it, multiplies its columns of D, read once, with all four A, and the dots of
+// slab of 8 functions c, multiplies its columns of D, read once, with all four A over the functions k before it, and the dots of
 // Y = sum_k A_k D_kc with the A of the slab are rho = Y_0 phi, d_i rho = Y_0 d_i phi + Y_i phi and 2 tau = sum_i Y_i d_i phi.
 // Lists that are longer than what is held go in windows of half of it: one for the functions c, one for the functions k.
 // Macros: ROW points a row, P = 16 or 32 points at a time (half warps make different shells, or whole ones), MW = 1, CW warps, KU
@@ -9,7 +9,7 @@
 #include "xc_product.cuh"
 
 #define WARPS CW
-constexpr int SUMS = 5, PART = 64, SHARE = 32 / P;
+constexpr int SUMS = 5, SHARE = 32 / P;
 
 extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
     const ShellRecord* shells, const Primitive* prims, const double* points, const int* count, const int* order, const int* list,
@@ -79,41 +79,39 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
           }
           __syncthreads();
           const double* A = phi + ((m < 0 ? slot : 0) + t) * LD + g;
-          int next = warp;
-          for (int from = k0; from < k1; from += PART) {
-            const int begin = max(c0, from) >> 3, end = min(c1, partners(from >> 3)) >> 3;
-            for (; begin + next < end; next += WARPS) {
-              const int c = begin + next, limit = min(min(partners(c), from + PART), m < 0 ? 8 * c + 8 : k1);
-              if (limit <= from) continue;
-              const double* column = density + static_cast<int64>(row.idx[8 * c + g]) * nao;
-              double acc[4][P / 16][4] = {};
-              slab_product<4, 1>(acc, A + (from - k0) * LD, array, row.idx + from, column, 0, min(limit, 8 * c) - from, t);
-              const double* own = phi + (slot + 8 * c - c0) * LD;
-              if (limit > 8 * c) {
-                double b[1][2];
-                load_step<1>(b, row.idx + 8 * c, column, 0, t);
-                b[0][0] *= 0.5;
-                b[0][1] *= 0.5;
-                slab_step<4, 1>(acc, own + t * LD + g, array, b);
-              }
+          // Two and two rounds balance: the most partners are with the first of one and with the last of the next.
+          for (int round = 0;; round++) {
+            const int c = (c1 >> 3) - 1 - (round * WARPS + (round & 1 ? WARPS - 1 - warp : warp));
+            if (c < c0 >> 3) break;
+            const int limit = min(partners(c), m < 0 ? 8 * c + 8 : k1);
+            if (limit <= k0) continue;
+            const double* column = density + static_cast<int64>(row.idx[8 * c + g]) * nao;
+            double acc[4][P / 16][4] = {};
+            slab_product<4, 1>(acc, A, array, row.idx + k0, column, min(limit, 8 * c) - k0, t);
+            const double* own = phi + (slot + 8 * c - c0) * LD;
+            if (limit > 8 * c) {
+              double b[1][2];
+              load_step<1>(b, row.idx + 8 * c, column, t);
+              b[0][0] *= 0.5;
+              b[0][1] *= 0.5;
+              slab_step<4, 1>(acc, own + t * LD + g, array, b);
+            }
 #pragma unroll
-              for (int q = 0; q < P / 8; q++) {
+            for (int q = 0; q < P / 8; q++) {
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                  const double* u = own + (2 * t + e) * LD + g + 8 * q;
-                  const int k = 2 * (q & 1) + e;
-                  const double v = u[0], y0 = acc[0][q >> 1][k];
-                  sum[q][0] = fma(y0, v, sum[q][0]);
+              for (int e = 0; e < 2; e++) {
+                const double* u = own + (2 * t + e) * LD + g + 8 * q;
+                const int k = 2 * (q & 1) + e;
+                const double v = u[0], y0 = acc[0][q >> 1][k];
+                sum[q][0] = fma(y0, v, sum[q][0]);
 #pragma unroll
-                  for (int i = 1; i < 4; i++) {
-                    const double w = u[i * array], y = acc[i][q >> 1][k];
-                    sum[q][i] = fma(y0, w, fma(y, v, sum[q][i]));
-                    sum[q][4] = fma(y, w, sum[q][4]);
-                  }
+                for (int i = 1; i < 4; i++) {
+                  const double w = u[i * array], y = acc[i][q >> 1][k];
+                  sum[q][i] = fma(y0, w, fma(y, v, sum[q][i]));
+                  sum[q][4] = fma(y, w, sum[q][4]);
                 }
               }
             }
-            next -= max(end - begin, 0);
           }
         }
       }

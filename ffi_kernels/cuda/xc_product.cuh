@@ -80,25 +80,32 @@ __device__ __forceinline__ void slab_step(double (*acc)[PM / 16][4], const doubl
   }
 }
 
-// What a lane holds of 8 functions, from idx on, in a slab of each of the matrices, `stride` apart.
+// What a lane holds of 8 functions, from idx on, in a slab of each of the matrices, whose elements lie side by side.
 template <int M>
-__device__ __forceinline__ void load_step(double (*b)[2], const int* idx, const double* column, int64 stride, int t) {
+__device__ __forceinline__ void load_step(double (*b)[2], const int* idx, const double* column, int t) {
 #pragma unroll
-  for (int set = 0; set < M; set++) {
-    b[set][0] = __ldg(column + set * stride + idx[t]);
-    b[set][1] = __ldg(column + set * stride + idx[4 + t]);
+  for (int h = 0; h < 2; h++) {
+    const double* at = column + static_cast<int64>(idx[4 * h + t]) * M;
+    if (M == 2) {
+      const double2 pair = load_pair(at);
+      b[0][h] = pair.x;
+      b[M - 1][h] = pair.y;
+    } else {
+      b[0][h] = __ldg(at);
+    }
   }
 }
 
-// acc[a][set] (PM x 8) = A_a^T D_set over functions [0, limit), for N matrices A in shared memory, `array` apart, and M matrices D,
-// `stride` apart.
+// acc[a][set] (PM x 8) = A_a^T D_set over functions [0, limit), for N matrices A in shared memory, `array` apart, and M <= 2 matrices
+// D, whose elements lie side by side.
 template <int N, int M>
 __device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
-                                             int64 stride, int limit, int t) {
+                                             int limit, int t) {
+  static_assert(M <= 2);
   double next[KU][M][2] = {}, b[KU][M][2];
 #pragma unroll
   for (int u = 0; u < KU; u++) {
-    if (8 * u < limit) load_step<M>(next[u], idx + 8 * u, column, stride, t);
+    if (8 * u < limit) load_step<M>(next[u], idx + 8 * u, column, t);
   }
   for (int k0 = 0; k0 < limit; k0 += 8 * KU) {
 #pragma unroll
@@ -112,11 +119,18 @@ __device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const do
 #pragma unroll
     for (int u = 0; u < KU; u++) {
       const int k = k0 + 8 * KU + 8 * u;
-      if (k < limit) load_step<M>(next[u], idx + k, column, stride, t);
+      if (k < limit) load_step<M>(next[u], idx + k, column, t);
     }
 #pragma unroll
     for (int u = 0; u < KU; u++) {
       if (k0 + 8 * u < limit) slab_step<N, M>(acc, A + (k0 + 8 * u) * LD, array, b[u]);
     }
   }
+}
+
+// For one matrix, as the gradient calls it.
+template <int N, int M>
+__device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
+                                             int64, int limit, int t) {
+  slab_product<N, M>(acc, A, array, idx, column, limit, t);
 }

@@ -170,8 +170,20 @@ def density(
         arguments = (*_WITH_WEIGHTS, *buffers, *_scalars(c, n, None, lists, nao, epsilon))
         steps.append(Step(c.unit, c.kernel, c.block, arguments, shared=c.shared))
     arrays = _arrays(shells, cart, points, lists)
-    (out,) = call("jaxqc_xc_density", steps, [shape], *arrays, matrices, jnp.max(jnp.abs(matrices)), zeroed=(0,))
+    largest = jnp.max(jnp.abs(matrices))
+    if ncomp < 5:
+        matrices = _side_by_side(matrices)
+    (out,) = call("jaxqc_xc_density", steps, [shape], *arrays, matrices, largest, zeroed=(0,))
     return out
+
+
+def _side_by_side(matrices: jax.Array) -> jax.Array:
+    """Matrices two by two, their elements side by side, (nset // 2, nao, nao, 2), and the last as it is; flat."""
+    pairs = 2 * (matrices.shape[0] // 2)
+    if not pairs:
+        return matrices
+    together = jnp.moveaxis(matrices[:pairs].reshape(-1, 2, *matrices.shape[1:]), 1, -1)
+    return jnp.concatenate([together.ravel(), matrices[pairs:].ravel()])
 
 
 def potential(

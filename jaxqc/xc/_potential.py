@@ -23,12 +23,11 @@ from jaxqc.xc.functionals import Functional, functional
 
 def point_features(features: jax.Array, kind: str) -> Features:
     """`Features` of both spins from the rows of `density_features`: one set (the sum of equal spins) or two."""
-    pair = (0.5 * features[0],) * 2 if features.shape[0] == 1 else (features[0], features[1])
-    rho = jnp.stack([x[0] for x in pair])
-    if kind == "lda":
-        return Features.of(rho)
-    grad = jnp.stack([x[1:4] for x in pair])
-    return Features.of(rho, grad) if kind == "gga" else Features.of(rho, grad, jnp.stack([x[4] for x in pair]))
+    # Split, and behind a barrier: derivatives are made by one loop over the points and then put side by side. Those of
+    # slices are sums of padded arrays, for each of which XLA would compute them again.
+    split = jax.lax.split(features, {"lda": (1,), "gga": (1, 3), "mgga": (1, 3, 1)}[kind], axis=1)
+    rows = [x[:, 0] if x.shape[1] == 1 else x for x in jax.lax.optimization_barrier(tuple(split))]
+    return Features.of(*(jnp.stack((0.5 * x[0],) * 2) if features.shape[0] == 1 else x for x in rows))
 
 
 def xc_energy(mol, layout: Layout, xc: Functional, density: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -45,9 +44,11 @@ def xc_energy(mol, layout: Layout, xc: Functional, density: jax.Array) -> tuple[
     """
     sets = density[None] if density.ndim == 2 else density
     features = density_features(mol, layout, sets, xc.kind)
-    # Behind a barrier: XLA would compute the derivatives of the functional within this sum, several times slower.
-    nelec = jnp.sum(layout.weights * jax.lax.optimization_barrier(features[:, 0]))
-    return nelec, jnp.dot(layout.weights, xc.energy_density(point_features(features, xc.kind)))
+    # Behind barriers: XLA would compute the functional and its derivatives within these sums, several times slower.
+    rho, energy_density = jax.lax.optimization_barrier(
+        (features[:, 0], xc.energy_density(point_features(features, xc.kind)))
+    )
+    return jnp.sum(layout.weights * rho), jnp.dot(layout.weights, energy_density)
 
 
 def _step(mol, layout, density, parameters, bound):
