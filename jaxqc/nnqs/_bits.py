@@ -69,7 +69,11 @@ def pack(occupations) -> jax.Array:
     Returns:
         (..., words) uint64.
     """
-    occupations = jnp.asarray(occupations)
+    return _pack(jnp.asarray(occupations))
+
+
+@jax.jit
+def _pack(occupations):
     norb = occupations.shape[-1]
     word, bit = _places(norb)
     bits = occupations.astype(bool).astype(jnp.uint64) << jnp.asarray(bit, jnp.uint64)

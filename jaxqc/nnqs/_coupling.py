@@ -210,6 +210,11 @@ def check_epsilon(epsilon, name):
         raise ValueError(f"Argument epsilon of {name} must be a number that is not negative, but it is {epsilon!r}.")
 
 
+@jax.jit
+def _count_used(keys):
+    return jnp.sum(jnp.any(keys != SENTINEL, axis=1), dtype=jnp.int32)
+
+
 @partial(jax.jit, static_argnames=("norb", "electrons"))
 def _count_unfit(keys, count, *, norb, electrons):
     """How many of the first `count` keys have other numbers of electrons, or bits beyond the orbitals."""
@@ -241,7 +246,7 @@ def check_configurations(ham, configurations, name) -> Configurations:
         )
     keys = jnp.asarray(keys)
     if count is None:
-        count = jnp.sum(jnp.any(keys != SENTINEL, axis=1), dtype=jnp.int32)
+        count = _count_used(keys)
     count = jnp.asarray(count, jnp.int32)
     if not 0 <= int(count) <= keys.shape[0]:
         raise ValueError(f"The count given to {name} is {int(count)}, but there are {keys.shape[0]} keys.")

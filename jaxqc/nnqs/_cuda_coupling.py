@@ -74,7 +74,7 @@ def couple(tables: Tables, keys, count, thresholds, *, electrons, capacity: int,
 
 
 @partial(jax.jit, static_argnames=("electrons", "capacity"))
-def external(tables: Tables, keys, count, vector, thresholds, *, electrons, capacity: int, part=0, parts=1):
+def external(tables: Tables, constant, keys, count, vector, thresholds, *, electrons, capacity: int, part=0, parts=1):
     """Keys, sums H_ki c_i, energies of configurations outside of a sorted set, their number, and that of the terms.
 
     Rows are by rising keys; those that are used have a sum that is not 0. Where there are more terms than `capacity`,
@@ -97,7 +97,7 @@ def external(tables: Tables, keys, count, vector, thresholds, *, electrons, capa
     row = jax.ShapeDtypeStruct((capacity,), jnp.float64)
     shapes = [row, row, jax.ShapeDtypeStruct((1,), jnp.int64)]
     sums, energies, number = call("jaxqc_ci_external", [step], shapes, *operands, zeroed=(2,))
-    return found, sums, energies, number[0], terms
+    return found, sums, energies + constant, number[0], terms
 
 
 @jax.jit

@@ -108,7 +108,7 @@ def _diagonalise(matrix, size, nroots):
     vectors = np.zeros((nroots, len(matrix.row_start) - 1))
     vectors[:, :size] = states.T
     residuals = np.linalg.norm(dense @ states - states * energies, axis=0)
-    return jnp.asarray(energies), jnp.asarray(residuals), jnp.asarray(vectors)
+    return jax.device_put((energies, residuals, vectors))
 
 
 def _dense(matrix, chosen):
@@ -134,8 +134,10 @@ def _taken(columns, elements, at):
 
 
 @jax.jit
-def _ritz(matrix, vectors):
-    """Energies, residuals and vectors with a fixed sign, of normalised vectors."""
+def _ritz(matrix, basis, turn):
+    """Energies, residuals and vectors with a fixed sign, of combinations of the basis."""
+    vectors = turn.T @ basis
+    vectors = vectors / jnp.linalg.norm(vectors, axis=1, keepdims=True)
     image = jnp.stack([product(matrix, vector) for vector in vectors])
     energies = jnp.sum(vectors * image, axis=1)
     residuals = jnp.linalg.norm(image - energies[:, None] * vectors, axis=1)
@@ -154,18 +156,18 @@ def _davidson(matrix, size, nroots, guess, tolerance, max_cycles):
     room = _VECTORS * nroots + 4 * followed
     basis = jnp.zeros((room, matrix.diagonal.shape[0]))
     images, used = jnp.zeros_like(basis), 0
-    new = [jnp.asarray(vector) for vector in first]
+    new = [(first, k) for k in range(len(first))]
     turn = np.zeros((room, followed))
     for _ in range(max_cycles):
-        for vector in new:
+        for vectors, k in new:
             if used < room:
-                basis, images, left = _append(matrix, basis, images, vector, jnp.int32(used))
-                used += bool(left > 1e-8)
+                basis, images, left = _append(matrix, basis, images, vectors, np.int32(k), np.int32(used))
+                used += float(left) > 1e-8
         small = np.asarray(_overlaps(basis, images))[:used, :used]
         values, states = np.linalg.eigh(0.5 * (small + small.T))
         turn[:] = 0.0
         turn[:used, : min(used, followed)] = states[:, :followed]
-        norms, corrections = _corrections(matrix.diagonal, basis, images, jnp.asarray(turn))
+        norms, corrections = _corrections(matrix.diagonal, basis, images, turn)
         norms = np.asarray(norms)[: min(used, followed)]
         values = values[: len(norms)]
         may_be_lower = (np.arange(len(norms)) < nroots) | (values - norms < values[nroots - 1])
@@ -173,10 +175,9 @@ def _davidson(matrix, size, nroots, guess, tolerance, max_cycles):
         if wanted.size == 0:
             break
         if used + wanted.size > room:  # begin again from the best vectors
-            basis, images, used = *_restart(basis, images, jnp.asarray(turn)), len(norms)
-        new = [corrections[k] for k in wanted]
-    vectors = jnp.asarray(turn[:, :nroots]).T @ basis
-    return _ritz(matrix, vectors / jnp.linalg.norm(vectors, axis=1, keepdims=True))
+            basis, images, used = *_restart(basis, images, turn), len(norms)
+        new = [(corrections, k) for k in wanted]
+    return _ritz(matrix, basis, turn[:, :nroots])
 
 
 def _guess(matrix, size, number):
@@ -214,8 +215,9 @@ def _guess_sectors(matrix, size, number):
 
 
 @partial(jax.jit, donate_argnums=(1, 2))
-def _append(matrix, basis, images, vector, used):
-    """Adds a vector to the basis, made orthogonal to it, and how much of the vector was left."""
+def _append(matrix, basis, images, vectors, k, used):
+    """Adds the k-th of some vectors to the basis, made orthogonal to it, and how much of the vector was left."""
+    vector = vectors[k]
     vector = vector / jnp.maximum(jnp.linalg.norm(vector), 1e-300)
     left = jnp.ones(())
     for _ in range(3):

@@ -93,7 +93,8 @@ class Hamiltonian:
                     "or of their labels is not 0. Correct the labels (ORBSYM of a FCIDUMP file), or leave them out."
                 )
             one, two = cleaned
-        return cls(jnp.asarray(constant), jnp.asarray(one), jnp.asarray(two), nalpha, nbeta, irreps)
+        constant, one, two = (jax.device_put(x) for x in (constant, one, two))
+        return cls(constant, one, two, nalpha, nbeta, irreps)
 
     @classmethod
     def from_molecule(cls, mol, result=None, frozen: int = 0, active=None, natural: bool = False) -> "Hamiltonian":

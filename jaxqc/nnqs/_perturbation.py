@@ -152,9 +152,14 @@ def term_thresholds(vector, count, epsilon):
 def estimate_terms(ham, keys, count, thresholds):
     """About how many terms there are, from some of the sources."""
     chosen = np.unique(np.linspace(0, count - 1, min(count, _SAMPLES)).astype(np.int32))
-    some = jnp.asarray(np.pad(chosen, (0, _SAMPLES - chosen.size)))
-    coupled = couple_fixed(ham, tables_of(ham), keys[some], jnp.int32(chosen.size), thresholds[some], capacity=1)
+    some, limits = _rows(keys, thresholds, np.pad(chosen, (0, _SAMPLES - chosen.size)))
+    coupled = couple_fixed(ham, tables_of(ham), some, np.int32(chosen.size), limits, capacity=1)
     return int(coupled.count) * count / chosen.size
+
+
+@jax.jit
+def _rows(keys, thresholds, at):
+    return keys[at], thresholds[at]
 
 
 def _external_compiled(ham, tables, keys, count, vector, thresholds, part, parts, capacity):
@@ -167,9 +172,8 @@ def _external_cuda(ham, tables, keys, count, vector, thresholds, part, parts, ca
     from jaxqc.nnqs import _cuda_coupling
 
     options = {"electrons": (ham.nalpha, ham.nbeta), "capacity": capacity, "part": part, "parts": parts}
-    *found, terms = _cuda_coupling.external(tables, keys, count, vector, thresholds, **options)
-    found = External(*found)
-    return found._replace(energies=found.energies + ham.constant), terms
+    *found, terms = _cuda_coupling.external(tables, ham.constant, keys, count, vector, thresholds, **options)
+    return External(*found), terms
 
 
 @partial(jax.jit, static_argnames=("part", "parts", "capacity"))

@@ -228,7 +228,7 @@ def padded_set(keys, rows=None) -> Configurations:
     rows = round_capacity(len(keys)) if rows is None else rows
     padded = np.full((rows, keys.shape[1]), SENTINEL)
     padded[: len(keys)] = keys
-    return Configurations(jnp.asarray(padded), jnp.int32(len(keys)))
+    return jax.device_put(Configurations(padded, np.int32(len(keys))))  # pyright: ignore[reportArgumentType]
 
 
 def best_external(ham, configurations, vector, energy, epsilon, memory, wanted):
@@ -264,7 +264,7 @@ def _best_on_host(keys, terms, wanted):
 
 def _best_on_device(keys, terms, wanted):
     """The sum of terms, and the `wanted` largest ones with all that equal the last one."""
-    total, kept, number = largest(terms, jnp.int32(wanted))
+    total, kept, number = largest(terms, np.int32(wanted))
     size, number = min(coarse_capacity(int(number)), keys.shape[0]), int(number)
     terms, keys = _rows_kept(terms, keys, kept, size=size)
     return total, np.abs(np.asarray(terms)[:number]), np.asarray(keys)[:number]

@@ -145,7 +145,7 @@ def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 
     for _, part in batches(Configurations(keys, jnp.int32(size)), batch):
 
         def call(capacity, part=part):
-            return couple_fixed(ham, tables, *part, jnp.full(part.keys.shape[0], threshold), capacity=capacity)
+            return couple_fixed(ham, tables, *part, np.full(part.keys.shape[0], threshold), capacity=capacity)
 
         coupled = with_room(call, room, lambda out: int(out.count), coarse_capacity)
         room = coupled.keys.shape[0]
@@ -157,7 +157,7 @@ def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 
     start = np.zeros(rows + 1, np.int64)
     start[1 : size + 1] = np.cumsum(np.concatenate(numbers))
     start[size + 1 :] = start[size]
-    return SparseMatrix(jnp.asarray(start), columns, elements, _energies(ham, keys, count))
+    return SparseMatrix(jax.device_put(start), columns, elements, _energies(ham, keys, count))
 
 
 def coupled_number(ham, tables) -> float:
@@ -226,8 +226,9 @@ def spin_operator(norb: int, nalpha: int, nbeta: int) -> Hamiltonian:
     electrons = nalpha + nbeta
     unit = np.eye(norb)
     two = -np.einsum("ps,qr->pqrs", unit, unit)
-    constant = jnp.asarray(electrons - electrons**2 / 4)
-    return Hamiltonian(constant, jnp.zeros((norb, norb)), jnp.asarray(two), nalpha, nbeta)
+    arrays = np.float64(electrons - electrons**2 / 4), np.zeros((norb, norb)), two
+    constant, one, two = (jax.device_put(x) for x in arrays)
+    return Hamiltonian(constant, one, two, nalpha, nbeta)
 
 
 def spin_squares(ham, keys, count, vectors) -> jax.Array:

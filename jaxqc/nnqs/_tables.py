@@ -4,7 +4,6 @@ import weakref
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -68,7 +67,7 @@ def excitation_tables(one, two, cut: float = 0.0) -> Tables:
     like_rows = _sorted_rows(like_row, p.size, p | q << 16, cut)
     unlike_rows = _sorted_rows(unlike_row, norb * norb, a | b << 16, cut)
     arrays = (one, coulomb, like, bound, *like_rows, *unlike_rows)
-    return Tables(*(jnp.asarray(np.ascontiguousarray(x)) for x in arrays))
+    return Tables(*(jax.device_put(np.ascontiguousarray(x)) for x in arrays))
 
 
 def _sorted_rows(row_values, count, codes, cut):
