@@ -145,6 +145,22 @@ def test_lists_are_sorted_and_bounds_are_bounds():
         np.testing.assert_array_equal(order[nrow:], [sum(e > k for e in eighths) for k in range(1024)])
 
 
+def _check_shares(coords, points, owner, radii, seed, partition, tolerances):
+    """Shares, and their pullback with what they left behind and where there was no place for it, against plain JAX."""
+    want, pullback = jax.vjp(lambda c, p: reference_fractions(c, p, owner, radii, partition=partition), coords, points)
+    arguments = (coords, points, owner, radii)
+    got = _cuda_partition.grid_fractions(*arguments, partition=partition)
+    again, kept = _cuda_partition.grid_fractions_kept(*arguments, partition=partition)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=tolerances[0], atol=1e-18)
+    np.testing.assert_array_equal(np.asarray(again), np.asarray(got))
+    nothing = jnp.asarray(np.full(kept.shape, -1, np.int64).view(np.float64))
+    for left in (kept, nothing):
+        pulled = _cuda_partition.grid_pullbacks(*arguments, left, seed, partition=partition)
+        for a, b in zip(pulled, pullback(seed), strict=True):
+            b = np.asarray(b)
+            np.testing.assert_allclose(np.asarray(a), b, rtol=tolerances[1], atol=1e-11 * (1 + np.abs(b).max()))
+
+
 @pytest.mark.parametrize("partition", ["becke", "ssf"])
 @pytest.mark.parametrize("size", [1, 2, 14])
 def test_shares_of_space(partition, size):
@@ -160,12 +176,7 @@ def test_shares_of_space(partition, size):
     points, owner = points[order], owner[order]
     radii = jnp.asarray(rng.uniform(0.6, 1.8, size=len(coords)))
     seed = jnp.asarray(rng.normal(size=n))
-    want, pullback = jax.vjp(lambda c, p: reference_fractions(c, p, owner, radii, partition=partition), coords, points)
-    got = _cuda_partition.grid_fractions(coords, points, owner, radii, partition=partition)
-    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-11, atol=1e-18)
-    pulled = _cuda_partition.grid_pullbacks(coords, points, owner, radii, seed, partition=partition)
-    for a, b in zip(pulled, pullback(seed), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11 * float(1 + jnp.max(jnp.abs(b))))
+    _check_shares(coords, points, owner, radii, seed, partition, (1e-11, 1e-9))
 
 
 @pytest.mark.parametrize("partition", ["becke", "ssf"])
@@ -178,10 +189,7 @@ def test_points_in_line_with_two_atoms(partition):
     points = jnp.asarray(np.outer(np.where(first, -along, 4.1 + along), axis) + aside)
     owner = jnp.asarray(np.where(first, 0, 2).astype(np.int32))
     radii, seed = jnp.ones(3), jnp.asarray(along)
-    _, pullback = jax.vjp(lambda c, p: reference_fractions(c, p, owner, radii, partition=partition), coords, points)
-    pulled = _cuda_partition.grid_pullbacks(coords, points, owner, radii, seed, partition=partition)
-    for a, b in zip(pulled, pullback(seed), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11 * float(1 + jnp.max(jnp.abs(b))))
+    _check_shares(coords, points, owner, radii, seed, partition, (1e-11, 1e-9))
 
 
 @pytest.mark.slow
@@ -192,13 +200,8 @@ def test_shares_of_space_in_a_long_chain():
     some = (np.random.default_rng(0).integers(len(grid) // 32, size=12)[:, None] * 32 + np.arange(32)).ravel()
     points, owner, weights = grid.coords[some], grid.atom[some], grid.weights[some]
     radii = jnp.asarray(grid.template.size_radii)
-    want, pullback = jax.vjp(
-        lambda c, p: reference_fractions(c, p, owner, radii, partition="becke"), mol.coords, points
-    )
-    got = _cuda_partition.grid_fractions(mol.coords, points, owner, radii, partition="becke")
-    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-12, atol=1e-18)
+    want = reference_fractions(mol.coords, points, owner, radii, partition="becke")
     nearest = jnp.min(jnp.linalg.norm(points[:, None] - mol.coords[None], axis=-1), axis=1)
     seed = weights / want * jnp.exp(-2.5 * nearest)
-    pulled = _cuda_partition.grid_pullbacks(mol.coords, points, owner, radii, seed, partition="becke")
-    for a, b in zip(pulled, pullback(seed), strict=True):
-        assert float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) < 1e-10
+    seed = seed / jnp.max(jnp.abs(seed))
+    _check_shares(mol.coords, points, owner, radii, seed, "becke", (1e-12, 1e-9))

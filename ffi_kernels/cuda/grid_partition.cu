@@ -6,6 +6,10 @@
 // falls with the eighth power of the distance. Candidates have a column of shared memory each, and go in batches where there are more
 // than columns; what belongs to pairs of atoms is staged there for 8 partners at a time. The code is kept short, as all of it runs in
 // turn and has to stay in the instruction cache.
+//
+// What a pullback reads of the products, the shares of evaluations that are to be differentiated leave behind: of each warp, in 40
+// doubles, where its columns are (-1: nowhere, so that they have to be made again), their number, their atoms, and the shares of its
+// points; and the columns, d f / d log P_i of atoms i, wherever there was place.
 // Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS of 128 threads a multiprocessor.
 #define NEAR 16           // partners that bound a product,
 #define BATCH 16          // candidates that a warp holds at once
@@ -21,6 +25,8 @@
 #define SMALL_SLOPE 1e-11f
 #define SMALL_WEIGHT 1e-13f
 #define LEAST_OF_MEAN 0.1
+#define SMALL_COLUMN 1e-15  // d f / d log P_i that are not left behind
+#define HEADER 40
 
 // The step s(t), t from 0 to 2, and d log s / dt.
 template <class T>
@@ -232,11 +238,12 @@ __device__ __noinline__ void multiply(Patch w, int b0, unsigned live, float cut,
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
-// mean: of |cotangent| over all points.
+// mean: of |cotangent| over all points. columns: what shares leave behind, or null, place for `room` columns; `taken` of them are.
 extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
                                                                          const double2* pairs, const double* cotangent,
-                                                                         const double* mean, double* fraction, double* centers,
-                                                                         double* moved, int natm, long long n) {
+                                                                         const double* mean, double* headers, double* columns,
+                                                                         unsigned long long* taken, double* fraction, double* centers,
+                                                                         double* moved, int natm, long long n, long long room) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   Patch w = {coords, pairs};
   w.base = warp * ((Patch::size(natm) + 1) & ~1);
@@ -274,7 +281,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       return square * rsqrtf(fmaxf(square, 1e-30f));
     };
     const float radius = -least_of_warp(-1.00001f * from_centre(X, Y, Z)) + 1e-3f;
-    // The nearest atoms.
+    w.margin = 2.0f * radius;
     __syncwarp();
     float best = NONE;
     int which = 0;
@@ -287,110 +294,132 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         which = j;
       }
     }
-    int nears = 0;
-#pragma unroll 1
-    for (; nears < NEAR; nears++) {
-      const float least = least_of_warp(best);
-      if (!(least < NONE)) break;
-      const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
-      if (lane == winner) {
-        near[nears] = which;
-        reach[nears] = best + radius;
-        key[which] = NONE;
-        best = NONE;
-#pragma unroll 1
-        for (int j = lane; j < natm; j += 32) {
-          if (key[j] < best) {
-            best = key[j];
-            which = j;
-          }
-        }
-      }
-    }
-    __syncwarp();
-    w.margin = 2.0f * radius;
-    w.nears = nears;
-    // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
-    const auto can_reach = [&](int i, float enough) {
-      const float nearest = fmaxf(off[i] - radius, 0.0f);
-      float bound = 1.0f;
-#pragma unroll 1
-      for (int m = 0; m < nears && !(bound < enough); m++) {
-        if (near[m] == i) continue;
-        const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
-        const float mu = fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f), shift = static_cast<float>(pair.y);
-        bound *= step(fminf(fmaxf((1.0f - mu) * (1.0f + shift * (1.0f + mu)), 0.0f), 2.0f));
-      }
-      return !(bound < enough);
-    };
-    const auto append = [&](unsigned votes, int i, int at) {
-      if ((votes >> lane) & 1) list[at + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
-    };
     const auto matters = [&](int i, int k, double reference) {
       const double limit = (i == own ? 0.01 * NEGLIGIBLE : UNSEEN) * reference;
       return __any_sync(0xffffffffu, !(product[32 * k] < limit));
     };
-    // Candidates, the nearest atoms first, are held in columns where they matter.
-    const int mine = lane < nears ? near[lane] : 0;
-    const unsigned close = __ballot_sync(0xffffffffu, lane < nears && can_reach(mine, BOUND));
-    append(close, mine, 0);
+    double* header = headers + (first >> 5) * HEADER;
+    short* atoms = reinterpret_cast<short*>(header + 2);
+    int candidates = 0;
+    unsigned live = 0;
     double reference = 0.0;  // the largest product over the nearest partners among the nearest atoms
-    int candidates = __popc(close), held = 0, next = 0;
+#if REVERSE
+    double factor = 0.0, base = 0.0;
+    const long long from = __double_as_longlong(header[0]);
+    const bool kept = from >= 0;
+    if (kept) {
+      candidates = static_cast<int>(__double_as_longlong(header[1]));
+      live = (1u << candidates) - 1;
+      factor = seed * header[8 + lane];
+      if (lane < candidates) list[lane] = atoms[lane];
+      __syncwarp();
 #pragma unroll 1
-    while (next < candidates && held < BATCH) {
-      const int count = min(BATCH - held, candidates - next);
-      __syncwarp();
-      const int listed = lane < count ? list[next + lane] : -1;
-      __syncwarp();
-      append((1u << count) - 1, listed, held);
-      __syncwarp();
-      multiply(w, 0, (1u << (held + count)) - (1u << held), 0.0f, NEAREST);
-      if (next == 0) {
-#pragma unroll 1
-        for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
+      for (int k = 0; k < candidates; k++) {
+        r[32 * k] = arm_of(w, list[k]).length;
+        product[32 * k] = seed * columns[32 * (from + k) + lane];
       }
-      unsigned kept = 0;
+    } else
+#endif
+    {
+      const auto append = [&](unsigned votes, int i, int at) {
+        if ((votes >> lane) & 1) list[at + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
+      };
+      // The nearest atoms.
+      int nears = 0;
 #pragma unroll 1
-      for (int k = held; k < held + count; k++) {
-        if (!matters(list[k], k, reference)) continue;
-        const int to = held + __popc(kept);
-        r[32 * to] = r[32 * k];
-        product[32 * to] = product[32 * k];
-        kept |= 1u << (k - held);
-      }
-      __syncwarp();
-      append(kept, listed, held);
-      held += __popc(kept);
-      if (next == 0) {
-        const float enough = fmaxf(static_cast<float>(0.01 * NEGLIGIBLE * least_of_warp(reference)), 1e-37f);
-        candidates = next = held;
+      for (; nears < NEAR; nears++) {
+        const float least = least_of_warp(best);
+        if (!(least < NONE)) break;
+        const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
+        if (lane == winner) {
+          near[nears] = which;
+          reach[nears] = best + radius;
+          key[which] = NONE;
+          best = NONE;
 #pragma unroll 1
-        for (int base = 0; base < natm; base += 32) {
-          const int i = base + lane;
-          const unsigned votes = __ballot_sync(0xffffffffu, i < natm && key[i] != NONE && can_reach(i, enough));
-          append(votes, i, candidates);
-          candidates += __popc(votes);
+          for (int j = lane; j < natm; j += 32) {
+            if (key[j] < best) {
+              best = key[j];
+              which = j;
+            }
+          }
         }
-      } else {
-        next += count;
       }
-    }
-    // Those for whom there is no column left: then all are done in batches.
-    int length = held;
-#pragma unroll 1
-    for (; next < candidates; next += 32) {
       __syncwarp();
-      const int listed = next + lane < candidates ? list[next + lane] : -1;
-      const unsigned votes = __ballot_sync(0xffffffffu, listed >= 0);
-      append(votes, listed, length);
-      length += __popc(votes);
+      w.nears = nears;
+      // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
+      const auto can_reach = [&](int i, float enough) {
+        const float nearest = fmaxf(off[i] - radius, 0.0f);
+        float bound = 1.0f;
+#pragma unroll 1
+        for (int m = 0; m < nears && !(bound < enough); m++) {
+          if (near[m] == i) continue;
+          const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
+          const float mu = fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f), shift = static_cast<float>(pair.y);
+          bound *= step(fminf(fmaxf((1.0f - mu) * (1.0f + shift * (1.0f + mu)), 0.0f), 2.0f));
+        }
+        return !(bound < enough);
+      };
+      // Candidates, the nearest atoms first, are held in columns where they matter.
+      const int mine = lane < nears ? near[lane] : 0;
+      const unsigned close = __ballot_sync(0xffffffffu, lane < nears && can_reach(mine, BOUND));
+      append(close, mine, 0);
+      int held = 0, next = 0;
+      candidates = __popc(close);
+#pragma unroll 1
+      while (next < candidates && held < BATCH) {
+        const int count = min(BATCH - held, candidates - next);
+        __syncwarp();
+        const int listed = lane < count ? list[next + lane] : -1;
+        __syncwarp();
+        append((1u << count) - 1, listed, held);
+        __syncwarp();
+        multiply(w, 0, (1u << (held + count)) - (1u << held), 0.0f, NEAREST);
+        if (next == 0) {
+#pragma unroll 1
+          for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
+        }
+        unsigned kept = 0;
+#pragma unroll 1
+        for (int k = held; k < held + count; k++) {
+          if (!matters(list[k], k, reference)) continue;
+          const int to = held + __popc(kept);
+          r[32 * to] = r[32 * k];
+          product[32 * to] = product[32 * k];
+          kept |= 1u << (k - held);
+        }
+        __syncwarp();
+        append(kept, listed, held);
+        held += __popc(kept);
+        if (next == 0) {
+          const float enough = fmaxf(static_cast<float>(0.01 * NEGLIGIBLE * least_of_warp(reference)), 1e-37f);
+          candidates = next = held;
+#pragma unroll 1
+          for (int base = 0; base < natm; base += 32) {
+            const int i = base + lane;
+            const unsigned votes = __ballot_sync(0xffffffffu, i < natm && key[i] != NONE && can_reach(i, enough));
+            append(votes, i, candidates);
+            candidates += __popc(votes);
+          }
+        } else {
+          next += count;
+        }
+      }
+      // Those for whom there is no column left: then all are done in batches.
+      int length = held;
+#pragma unroll 1
+      for (; next < candidates; next += 32) {
+        __syncwarp();
+        const int listed = next + lane < candidates ? list[next + lane] : -1;
+        const unsigned votes = __ballot_sync(0xffffffffu, listed >= 0);
+        append(votes, listed, length);
+        length += __popc(votes);
+      }
+      __syncwarp();
+      candidates = length;
     }
-    __syncwarp();
-    candidates = length;
     double total = 0.0, owned = 0.0;
 #if REVERSE
-    // d f = f (d log P_own - sum_i f_i d log P_i)
-    double factor = 0.0, base = 0.0;
     double at_point[3] = {};
     const auto sum_up = [&](double h, const Arm& arm) {
       const double along[4] = {h * arm.x, h * arm.y, h * arm.z, 0.0};
@@ -399,10 +428,22 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
     };
 #endif
-    unsigned live = 0;
+    // d f = f (d log P_own - sum_i f_i d log P_i)
+    const auto column = [&](int i, double value, double share) {
+      const double part = value * reciprocal(total);
+      return part == 0.0 ? 0.0 : share * ((i == own ? 1.0 : 0.0) - part);
+    };
     const double scale = reciprocal(reference);
+#if REVERSE
+    const int first_pass = kept;
+#else
+    const int first_pass = 0;
+#endif
 #pragma unroll 1
-    for (int pass = 0; pass <= REVERSE; pass++) {
+    for (int pass = first_pass; pass <= REVERSE; pass++) {
+#if REVERSE
+      if (pass == 1) base = reciprocal(fmax(-least_of_warp(-fabs(factor)), LEAST_OF_MEAN * __ldg(mean)));
+#endif
 #pragma unroll 1
       for (int b0 = 0; b0 < candidates; b0 += BATCH) {
         const int count = min(BATCH, candidates - b0);
@@ -435,12 +476,10 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         }
 #if REVERSE
         float cut = 0.0f;
-        const double parts = reciprocal(total);
 #pragma unroll 1
         for (int k = 0; k < count; k++) {
           if (!((live >> k) & 1)) continue;
-          const double part = product[32 * k] * parts;
-          const double weight = part == 0.0 ? 0.0 : factor * ((list[b0 + k] == own ? 1.0 : 0.0) - part);
+          const double weight = kept ? product[32 * k] : column(list[b0 + k], product[32 * k], factor);
           const float size = fabsf(static_cast<float>(weight * base));
           if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) {
             live &= ~(1u << k);
@@ -512,7 +551,6 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       if (pass == 0) {
         const double share = owned * reciprocal(total);
         factor = share < NEGLIGIBLE ? 0.0 : seed * share;
-        base = reciprocal(fmax(-least_of_warp(-fabs(factor)), LEAST_OF_MEAN * __ldg(mean)));
       }
 #endif
     }
@@ -522,8 +560,37 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       if (used) moved[3 * point + k] = at_point[k];
     }
 #else
-    const double share = owned * reciprocal(total);
-    if (used) fraction[point] = share < NEGLIGIBLE ? 0.0 : share;
+    double share = owned * reciprocal(total);
+    if (share < NEGLIGIBLE) share = 0.0;
+    if (used) fraction[point] = share;
+    if (!headers) continue;
+    long long to = -1;
+    int count = 0;
+    if (candidates <= BATCH) {
+      live = 0;
+#pragma unroll 1
+      for (int k = 0; k < candidates; k++) {
+        product[32 * k] = column(list[k], product[32 * k], share);
+        if (__any_sync(0xffffffffu, !(fabs(product[32 * k]) <= SMALL_COLUMN))) live |= 1u << k;
+      }
+      count = __popc(live);
+      if (lane == 0) to = static_cast<long long>(atomicAdd(taken, static_cast<unsigned long long>(count)));
+      to = __shfl_sync(0xffffffffu, to, 0);
+      if (to + count > room) to = -1;
+    }
+    header[8 + lane] = share;
+    if (lane == 0) {
+      header[0] = __longlong_as_double(to);
+      header[1] = __longlong_as_double(count);
+    }
+    if (to < 0) continue;
+#pragma unroll 1
+    for (int m = 0; m < count; m++) {
+      const int k = __ffs(static_cast<int>(live)) - 1;
+      live &= live - 1;
+      if (lane == 0) atoms[m] = list[k];
+      columns[32 * (to + m) + lane] = product[32 * k];
+    }
 #endif
   }
 }

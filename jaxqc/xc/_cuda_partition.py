@@ -11,7 +11,8 @@ from jaxqc.gpu._launch import architecture
 from jaxqc.xc._cuda_units import shared_limit
 from jaxqc.xc._grid_becke import PARTITIONS, reference_fractions
 
-_BATCH, _STAGE, _NEAR = 16, 8, 16  # see grid_partition.cu
+_BATCH, _STAGE, _NEAR, _HEADER = 16, 8, 16, 40  # see grid_partition.cu
+_COLUMNS = 10  # of a warp, on average, that there is place for; chains, clusters and drugs leave 8 or 9 behind
 _WARPS = 4  # of a block
 _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does not take so many atoms
 
@@ -45,14 +46,28 @@ def unit_of(partition: str, reverse: bool) -> Unit:
     return Unit("grid_partition.cu", ("grid_partition",), defines)
 
 
-def _call(coords, points, owner, radii, cotangent, partition, shapes, results, zeroed):
+def _groups(n: int) -> int:
+    return -(-n // 32)
+
+
+def kept_size(n: int) -> int:
+    """How many numbers `grid_fractions_kept` leaves behind of `n` points."""
+    return _groups(n) * (_HEADER + 32 * _COLUMNS)
+
+
+_NULL = int64(0)
+
+
+def _call(coords, points, owner, radii, others, buffers, partition, shapes, zeroed):
+    """`others`: operands after the first four; `buffers`: the arguments of the kernel after these."""
     natm, n = coords.shape[0], points.shape[0]
-    reverse = len(shapes) == 2
-    unit = unit_of(partition, reverse)
+    reverse = len(others) > 0
     warps = _warps(natm, reverse)
-    arguments = (*map(operand, range(6)), *results, int32(natm), int64(n))
-    step = Step(unit, "grid_partition", 32 * warps, arguments, shared=_bytes(natm, warps, reverse))
-    operands = (coords, points, owner, _pairs(coords, radii), cotangent, jnp.mean(jnp.abs(cotangent)))
+    sizes = (int32(natm), int64(n), int64(_COLUMNS * _groups(n)))
+    arguments = (*map(operand, range(4)), *buffers, *sizes)
+    shared = _bytes(natm, warps, reverse)
+    step = Step(unit_of(partition, reverse), "grid_partition", 32 * warps, arguments, shared=shared)
+    operands = (coords, points, owner, _pairs(coords, radii), *others)
     return call("jaxqc_grid_partition", [step], shapes, *operands, zeroed=zeroed)
 
 
@@ -64,15 +79,27 @@ def grid_fractions(coords, points, owner, radii, *, partition):
     """`jaxqc_grid_fractions`."""
     if not points.shape[0] or not _warps(len(coords), False):
         return reference_fractions(coords, points, owner, radii, partition=partition, chunk=_CHUNK)
-    null = int64(0)
-    return _call(coords, points, owner, radii, coords, partition, [_struct(owner)], (result(0), null, null), ())[0]
+    buffers = (*[_NULL] * 5, result(0), _NULL, _NULL)
+    return _call(coords, points, owner, radii, (), buffers, partition, [_struct(owner)], ())[0]
 
 
-def grid_pullbacks(coords, points, owner, radii, cotangent, *, partition):
+def grid_fractions_kept(coords, points, owner, radii, *, partition):
+    """`jaxqc_grid_fractions_kept`."""
+    size = kept_size(len(points))
+    if not size or not _warps(len(coords), True):
+        return [grid_fractions(coords, points, owner, radii, partition=partition), jnp.zeros(size)]
+    columns = result(1, 8 * _HEADER * _groups(len(points)))
+    buffers = (_NULL, _NULL, result(1), columns, result(2), result(0), _NULL, _NULL)
+    shapes = [_struct(owner), jax.ShapeDtypeStruct((size,), np.float64), jax.ShapeDtypeStruct((1,), np.int64)]
+    return _call(coords, points, owner, radii, (), buffers, partition, shapes, (2,))[:2]
+
+
+def grid_pullbacks(coords, points, owner, radii, kept, cotangent, *, partition):
     """`jaxqc_grid_pullbacks`."""
     if not points.shape[0] or not _warps(len(coords), True):
         plain = functools.partial(reference_fractions, owner=owner, radii=radii, partition=partition, chunk=_CHUNK)
         return list(jax.vjp(lambda c, p: plain(c, p), coords, points)[1](cotangent))
-    results = (int64(0), result(0), result(1))
-    shapes = [_struct(coords), _struct(points)]
-    return _call(coords, points, owner, radii, cotangent, partition, shapes, results, (0, 1))
+    columns = operand(6, 8 * _HEADER * _groups(len(points)))
+    buffers = (operand(4), operand(5), operand(6), columns, _NULL, _NULL, result(0), result(1))
+    others = (cotangent, jnp.mean(jnp.abs(cotangent)), kept)
+    return _call(coords, points, owner, radii, others, buffers, partition, [_struct(coords), _struct(points)], (0, 1))
