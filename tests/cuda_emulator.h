@@ -223,7 +223,7 @@ inline void mma_halves(float* d, const unsigned (&a)[2 * N], const unsigned (&b)
   std::memcpy(part.b, b, sizeof(b));
   const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;
   auto& values = emulator::exchange(part);
-  double sums[4] = {d[0], d[1], d[2], d[3]};  // rounded once
+  double sums[4] = {d[0], d[1], d[2], d[3]};
   for (int k = 0; k < 4; ++k) {
     const Part row = emulator::of_lane<Part>(values, 4 * g + k);
     for (int e = 0; e < 2; ++e) {
@@ -235,7 +235,10 @@ inline void mma_halves(float* d, const unsigned (&a)[2 * N], const unsigned (&b)
       }
     }
   }
-  for (int e = 0; e < 4; ++e) d[e] = static_cast<float>(sums[e]);
+  for (int e = 0; e < 4; ++e) {  // the unit rounds towards zero
+    const float near = static_cast<float>(sums[e]);
+    d[e] = std::fabs(near) > std::fabs(sums[e]) ? std::nextafterf(near, 0.0f) : near;
+  }
 }
 inline unsigned transpose_halves(unsigned v) {
   const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;

@@ -116,6 +116,19 @@ __device__ __forceinline__ void add_product(float* d, const Left<K>& a, const Ri
   mma_halves(d, a.part[0], b.part[0]);
 }
 
+// D += A B with one rounding to nearest: the unit rounds towards zero, which adds up where D is large and summed up many times.
+template <int K>
+__device__ __forceinline__ void add_rounded(float* d, const Left<K>& a, const Right<K>& b) {
+#if SPLIT
+  float part[4] = {};
+  add_product(part, a, b);
+#pragma unroll
+  for (int e = 0; e < 4; e++) d[e] += part[e];
+#else
+  add_product(d, a, b);
+#endif
+}
+
 // The right operand `tile` among those of a matrix in memory, in the order of the lanes.
 template <int K>
 __device__ __forceinline__ Right<K> load_right(const unsigned* matrix, int tile, int lane) {

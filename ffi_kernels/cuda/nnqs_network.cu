@@ -131,7 +131,7 @@ __device__ __forceinline__ void attend(float (&x)[TILES][4][4], const Left<16> (
     for (int e = 0; e < 4; e++) mixed[e] *= scale[e / 2];
     const Left<8> left = left_of(mixed);
 #pragma unroll
-    for (int j = 0; j < 4; j++) add_product(x[i][j], left, out[j]);
+    for (int j = 0; j < 4; j++) add_rounded(x[i][j], left, out[j]);
   }
 }
 
@@ -188,7 +188,7 @@ __device__ __forceinline__ void perceive(float (&x)[TILES][4][4], const unsigned
       }
       const Left<16> left = left_of(y[0], y[1]);
 #pragma unroll
-      for (int j = 0; j < 4; j++) add_product(x[i][j], left, down[j]);
+      for (int j = 0; j < 4; j++) add_rounded(x[i][j], left, down[j]);
     }
   }
 }

@@ -4,8 +4,10 @@ A configuration is read as one token per spatial orbital (empty, alpha, beta, bo
 would leave the sector of `nalpha` and `nbeta` electrons are masked, so that |psi|^2 sums to one over it exactly.
 """
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 try:
@@ -38,7 +40,8 @@ class Transformer(nn.Module):
         dtype: of parameters and products; log-probabilities are added in float64.
         inference: how amplitudes are computed on NVIDIA GPUs where no derivative is taken, and width is 32, heads 4 and
             norb at most 64: "float32" by a fused kernel to that accuracy, "float16" by one with products in half
-            precision, "plain" as everywhere else. Derivatives are always those of plain JAX.
+            precision (there, phases have products of 11 bits), "plain" as everywhere else. Derivatives are always those
+            of plain JAX.
 
     Example:
         >>> import jax, jaxqc
@@ -95,10 +98,13 @@ class Transformer(nn.Module):
             occupations = jnp.where(_beta_is_larger(occupations)[:, None, None], flipped, occupations)
         else:
             log_p = log_p_of(occupations)
+        # By default GPUs take 11 bits of numbers in single precision.
+        precision = None if self.inference == "float16" else jax.lax.Precision.HIGHEST
+        dense = partial(nn.Dense, dtype=self.dtype, param_dtype=self.dtype, precision=precision)
         hidden = 2 * occupations.reshape(len(occupations), 2 * self.norb).astype(self.dtype) - 1
         for width in self.phase_layers:
-            hidden = nn.silu(nn.Dense(width, dtype=self.dtype, param_dtype=self.dtype)(hidden))
-        out = nn.Dense(1, dtype=self.dtype, param_dtype=self.dtype)(hidden)[:, 0].astype(jnp.float64)
+            hidden = nn.silu(dense(width)(hidden))
+        out = dense(1)(hidden)[:, 0].astype(jnp.float64)
         if self.real:
             return 0.5 * log_p + _log_tanh(jnp.abs(out)), jnp.where(out < 0, jnp.pi, 0.0)
         return 0.5 * log_p, out
