@@ -36,9 +36,11 @@ std::vector<Pairs> all_pairs(const Basis& a, const Basis& b, double cutoff, cons
   run(static_cast<int>(lists.size()), [&](int k, int) {
     const auto [la, lb] = classes[k / 2];
     const bool turned = k % 2 == 1;
+    // A recurrence that starts from the shell of higher angular momentum has fewer terms, and loses fewer digits.
+    const Base base = turned == (lb > la) ? Base::kPreferred : Base::kOther;
     lists[k].turned = turned;
-    lists[k].list = turned ? build_pairs(b, a, false, lb, la, Base::kOther, cutoff, kernels().schwarz)
-                           : build_pairs(a, b, false, la, lb, Base::kPreferred, cutoff, kernels().schwarz);
+    lists[k].list = turned ? build_pairs(b, a, false, lb, la, base, cutoff, kernels().schwarz)
+                           : build_pairs(a, b, false, la, lb, base, cutoff, kernels().schwarz);
   });
   lists.erase(std::remove_if(lists.begin(), lists.end(), [](const Pairs& l) { return l.list.n == 0; }), lists.end());
   return lists;
