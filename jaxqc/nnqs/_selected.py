@@ -191,8 +191,9 @@ def best_of_states(best, ham, configurations, found: Eigenstates, epsilon, memor
 def extrapolate(points) -> tuple[float, float]:
     """E_CI at E_PT2 = 0 from (E_CI, E_PT2) of growing sets, and an estimate of its error, Hartree.
 
-    The value is a line through the last three points. The error is the largest of: the difference from a parabola
-    through the last four, from the line through the three before the last, and a twentieth of the extrapolated part.
+    The value is a line through the last three points, weighted by 1 / E_PT2^2: what is small follows the line best.
+    The error is the largest of: the difference from the parabola through them, from the line through the three before
+    the last or, where there are less than four points, from E_CI + E_PT2, and a twentieth of the extrapolated part.
     With one point the value is E_CI + E_PT2, and its error the half of E_PT2.
     """
     points = np.asarray(points, float).reshape(-1, 2)[-4:]
@@ -201,18 +202,16 @@ def extrapolate(points) -> tuple[float, float]:
     if len(points) == 1 or np.ptp(e_pt2) < 1e-12:
         return float(e_ci[-1] + e_pt2[-1]), float(0.5 * abs(e_pt2[-1]))
     value = _line(points[-3:])
-    estimates = [0.05 * abs(value - e_ci[-1])]
-    if len(points) >= 3:
-        estimates.append(abs(value - _line(points[-4:-1])))
-    if len(points) == 4:
-        estimates.append(abs(value - _line(points, 2)))
+    before = e_ci[-1] + e_pt2[-1] if len(points) < 4 else _line(points[:-1])
+    estimates = [0.05 * abs(value - e_ci[-1]), abs(value - before), abs(value - _line(points[-3:], 2))]
     return value, float(max(estimates))
 
 
 def _line(points, degree=1):
     e_ci, e_pt2 = points.T
-    scale = np.max(np.abs(e_pt2))
-    return float(np.polynomial.polynomial.polyfit(e_pt2 / scale, e_ci, min(degree, len(points) - 1))[0])
+    scaled = e_pt2 / np.max(np.abs(e_pt2))
+    weights = 1 / np.maximum(np.abs(scaled), 1e-6) ** 2
+    return float(np.polynomial.polynomial.polyfit(scaled, e_ci, min(degree, len(points) - 1), w=weights)[0])
 
 
 def _check_residual(residual):
