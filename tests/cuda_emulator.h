@@ -223,21 +223,23 @@ inline void mma_halves(float* d, const unsigned (&a)[2 * N], const unsigned (&b)
   std::memcpy(part.b, b, sizeof(b));
   const int lane = emulator::current % 32, g = lane / 4, t = lane % 4;
   auto& values = emulator::exchange(part);
-  double sums[4] = {d[0], d[1], d[2], d[3]};
-  for (int k = 0; k < 4; ++k) {
-    const Part row = emulator::of_lane<Part>(values, 4 * g + k);
-    for (int e = 0; e < 2; ++e) {
-      const Part column = emulator::of_lane<Part>(values, 4 * (2 * t + e) + k);
+  for (int e = 0; e < 4; ++e) {
+    double terms[8 * N + 1] = {d[e]}, largest = std::fabs(d[e]), sum = 0;
+    for (int k = 0; k < 4; ++k) {
+      const Part row = emulator::of_lane<Part>(values, 4 * g + k), column = emulator::of_lane<Part>(values, 4 * (2 * t + e % 2) + k);
       for (size_t word = 0; word < N; ++word) {
-        for (int half = 0; half < 2; ++half) {
-          for (int i = 0; i < 2; ++i) sums[2 * half + e] += half_of(row.a[2 * word + half], i) * half_of(column.b[word], i);
+        for (int i = 0; i < 2; ++i) {
+          double& term = terms[1 + 2 * (4 * word + k) + i];
+          term = half_of(row.a[2 * word + e / 2], i) * half_of(column.b[word], i);
+          largest = std::max(largest, std::fabs(term));
         }
       }
     }
-  }
-  for (int e = 0; e < 4; ++e) {  // the unit rounds towards zero
-    const float near = static_cast<float>(sums[e]);
-    d[e] = std::fabs(near) > std::fabs(sums[e]) ? std::nextafterf(near, 0.0f) : near;
+    // The unit cuts off what is below 2^-24 of the largest term, and the sum to single precision, towards zero.
+    const double unit = std::ldexp(1.0, std::ilogb(largest + 1e-300) - 24);
+    for (double term : terms) sum += std::trunc(term / unit) * unit;
+    const float near = static_cast<float>(sum);
+    d[e] = std::fabs(near) > std::fabs(sum) ? std::nextafterf(near, 0.0f) : near;
   }
 }
 inline unsigned transpose_halves(unsigned v) {
