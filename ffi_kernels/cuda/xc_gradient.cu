@@ -147,9 +147,9 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_gradient(
             const double *A = phi + t * LD + g, *column = matrix + static_cast<int64>(idx[8 * slab + g]) * nao;
             double acc[ARRAYS][2][4] = {};
             if (start) {
-              slab_product<ARRAYS, 1>(acc, A, array, idx + k0, column, 0, limit, t);
+              slab_product<ARRAYS, 1>(acc, A, array, idx + k0, column, limit, t);
             } else {
-              slab_product<1, 1>(acc, A, 0, idx + k0, column, 0, limit, t);
+              slab_product<1, 1>(acc, A, 0, idx + k0, column, limit, t);
             }
             __syncwarp();
 #pragma unroll

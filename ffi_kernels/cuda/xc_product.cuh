@@ -127,10 +127,3 @@ __device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const do
     }
   }
 }
-
-// For one matrix, as the gradient calls it.
-template <int N, int M>
-__device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
-                                             int64, int limit, int t) {
-  slab_product<N, M>(acc, A, array, idx, column, limit, t);
-}
