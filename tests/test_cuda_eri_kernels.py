@@ -5,18 +5,23 @@ import pytest
 from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_classes as cuda_classes
-from jaxqc.integrals._cuda_classes import Variant
+from jaxqc.integrals._cuda_classes import Quartets, Variant
 
 # What a restricted calculation runs: K alone, J being made of Hermite Gaussians.
 _PLAIN = Variant(False, coulomb=False)
 # Bytes of spill stores and loads of its kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Others
 # have none. What deep contraction needs in registers leaves these without room; they are still faster so than
 # with fewer blocks on a multiprocessor.
-SPILLS = {
+DOUBLE = {
     "0000": 16, "2000": 24, "2010": 20, "2020": 192, "1111": 192, "3010": 152, "3020": 72, "3011": 1064, "3030": 2544,
     "2120": 1360, "2111": 100, "2130": 16, "2121": 16, "3110": 360, "3120": 5808, "3131": 64, "2210": 984, "2221": 140,
     "3210": 4264, "3300": 96, "3320": 8, "3330": 28,
 }  # fmt: skip
+# The same of those for uncontracted quartets, and of those in single precision.
+UNCONTRACTED = {"2111": 4056, "2120": 16, "2220": 5916, "3120": 2120, "3210": 1464}
+SINGLE = {"2130": 368, "2220": 696}
+SPILLS = {"double": DOUBLE, "uncontracted": UNCONTRACTED, "single": SINGLE}
+_MIXED = Variant(False, coulomb=False, mixed=True)
 _SHARED = {80: 163 * 1024, 90: 227 * 1024}  # bytes that a block may have
 _MARGIN, _EXTRA = 1.1, 64  # for other versions of the compiler
 
@@ -34,6 +39,12 @@ def _pairs(lmax):
     return [(a, b) for a in range(lmax + 1) for b in range(a + 1)]
 
 
+def _kind(kernel):
+    if kernel.single:
+        return "single"
+    return "uncontracted" if dict(kernel.unit.defines).get("QUARTETS") == Quartets.UNCONTRACTED else "double"
+
+
 def _check(kernels, arch, spills=None):
     """Compiles kernels; registers and shared memory allow the blocks that they ask for."""
     for kernel, built in zip(kernels, build([k.unit for k in kernels], arch), strict=True):
@@ -44,13 +55,19 @@ def _check(kernels, arch, spills=None):
         assert kernel.shared <= _SHARED[arch], (kernel.unit.name, kernel.shared)
         if spills is not None:
             digits = "".join(map(str, kernel.bra + kernel.ket))
-            limit = _MARGIN * spills[digits] + _EXTRA if digits in spills else 0
-            assert used["spill"] <= limit, (digits, used)
+            recorded = spills.get(_kind(kernel), {})
+            limit = _MARGIN * recorded[digits] + _EXTRA if digits in recorded else 0
+            assert used["spill"] <= limit, (digits, _kind(kernel), used)
 
 
 def _kernels(lmax, low=0, variant=_PLAIN):
     """Those of all classes with functions from l = `low` to `lmax`."""
-    return [cuda_classes.kernel(*c, variant) for c in cuda_classes.classes(_pairs(lmax)) if max(*c[0], *c[1]) >= low]
+    found = [c for c in cuda_classes.classes(_pairs(lmax)) if max(*c[0], *c[1]) >= low]
+    return [kernel for c in found for kernel in cuda_classes.kernels(*c, variant)]
+
+
+def _in_single_precision(lmax, low=0):
+    return [kernel for kernel in _kernels(lmax, low, _MIXED) if kernel.single]
 
 
 def _others(lmax, variant=_PLAIN):
@@ -69,7 +86,9 @@ def test_bounds_and_sums_of_kets_to_d_need_no_stack():
 
 def test_each_class_has_a_shape_that_was_chosen():
     assert set(cuda_classes.shapes()) == {"".join(map(str, b + k)) for b, k in cuda_classes.classes(_pairs(4))}
-    assert all(tier in ("registers", "lanes") and 1 <= n <= 16 for tier, n in cuda_classes.shapes().values())
+    others = (cuda_classes.other_shapes(kind) for kind in ("single", "uncontracted"))
+    for tier, blocks in (shape for table in (cuda_classes.shapes(), *others) for shape in table.values()):
+        assert tier in ("registers", "lanes") and 1 <= blocks <= 16
 
 
 @pytest.mark.parametrize(("arch", "lmax"), [(80, 5), (90, 6)])
@@ -81,6 +100,11 @@ def test_shared_memory_suffices_for_any_class(arch, lmax, cart, sets):
         if not registers:
             block, group, *_, needed = cuda_classes._lane_shape(bra, ket, ncart if cart else nsph, sets)
             assert block // group * needed <= _SHARED[arch], (bra, ket)
+
+
+@pytest.mark.parametrize("lmax", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_classes_in_single_precision_stay_within_their_resources(lmax):
+    _check(_in_single_precision(lmax), 90, SPILLS)
 
 
 @pytest.mark.slow

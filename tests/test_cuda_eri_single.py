@@ -25,7 +25,7 @@ def in_single_precision(case, density, variant, classes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_classes, "classes", lambda pairs: classes)
         sums = cuda_jk.blocked(
-            case.plan, case.pairs, jnp.asarray(density), bounds, variant, case.omega, 1e-16, test=False, single=1e40
+            case.plan, case.pairs, jnp.asarray(density), bounds, variant, case.omega, 1e-16, test=False, single=1e30
         )
     sums = [cuda_jk.floating(x, variant) for x in sums]
     return [np.asarray(cuda_pairs.unblock(case.plan.ls, case.cart, x, 1)) for x in sums]
@@ -92,7 +92,8 @@ def test_each_quartet_is_computed_in_one_precision(l, deterministic, change, mon
     density = cases.densities(np.random.default_rng(3), mole.nao, "s")
     want = cases.reference(mole, density)
     errors = []
-    for threshold in (1e-13, 1e-9):  # single precision below 1e-7, and below 1e-3
+    for limit in (1e-7, 1e-3):
+        monkeypatch.setattr(cuda_jk, "SINGLE", limit)
         got = cuda_jk.lowered(
             centers,
             exponents,
@@ -104,7 +105,7 @@ def test_each_quartet_is_computed_in_one_precision(l, deterministic, change, mon
             coulomb=True,
             exchange=True,
             omega=0.0,
-            threshold=threshold,
+            threshold=1e-13,
             symmetric=True,
             parts=1,
             mixed=True,

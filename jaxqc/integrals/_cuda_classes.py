@@ -136,12 +136,13 @@ def _lane_shape(bra: Pair, ket: Pair, size, sets: int, single: bool = False) -> 
 
 
 def kernels(bra: Pair, ket: Pair, variant: Variant) -> list[Kernel]:
-    """The kernels of a class, which together compute all quartets, or twice where some are in single precision."""
-    if _name(bra, ket) in other_shapes("uncontracted"):
-        made = [kernel(bra, ket, variant, quartets=q) for q in (Quartets.CONTRACTED, Quartets.UNCONTRACTED)]
-    else:
-        made = [kernel(bra, ket, variant)]
-    return made + [kernel(bra, ket, variant, single=True)] if variant.mixed else made
+    """The kernels of a class, which together compute all quartets."""
+    if variant.mixed:
+        return [kernel(bra, ket, variant), kernel(bra, ket, variant, single=True)]
+    # Measured for one density of spherical functions.
+    if _name(bra, ket) in other_shapes("uncontracted") and variant.sets == 1 and not variant.cart:
+        return [kernel(bra, ket, variant, quartets=q) for q in (Quartets.CONTRACTED, Quartets.UNCONTRACTED)]
+    return [kernel(bra, ket, variant)]
 
 
 @functools.cache

@@ -23,9 +23,9 @@ _NONE = np.int32(1 << 30)
 _HERMITE_LMAX = 4
 _FIXED_POINT = 2.0**46
 _LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
-# Quartets below so many times the threshold may be in single precision: their errors, at most 1e-6 of the Schwarz
-# bound, are then below the threshold, as what is left out is.
-SINGLE = 1e6
+# Quartets whose bound times the density is below may be in single precision: errors are at most about 1e-6 of that, so
+# that each contributes at most 1e-11 Hartree.
+SINGLE = 1e-5
 _CLIP = 1e30  # of densities in single precision; what is so large meets nothing there
 
 # Operands of a build: as `blocked` lists them, then three for kernels in single precision.
@@ -165,13 +165,13 @@ def blocked(
     part: jax.Array | None = None,
     parts: int = 1,
     test: bool = True,
-    single: float = SINGLE,
+    single: float | None = None,
 ):
     """Sums over the unique quartets, in shell blocks.
 
     **Arguments:** `density`: (sets, nao, nao), symmetric or antisymmetric; `bounds`: of `density_bounds`; `part` of
     `parts`: every `parts`-th bra pair from number `part` on; `test`: whether fresh kernels are tested first; `single`:
-    of a mixed variant, times the threshold the bound of quartets below which they are in single precision.
+    in place of SINGLE for a mixed variant.
 
     **Returns:** J and K, each (sets, nao * nao), to be completed by their transposes; in fixed point for a
     deterministic variant.
@@ -184,7 +184,8 @@ def blocked(
     for ket in dict.fromkeys(k.ket for k in kernels if not k.registers):
         offsets[ket] = 8 * size
         size += variant.sets * places[ket][2] * ncomp(*ket)
-    capacity, limit = pairs.prims.shape[1], max(1.0, single) * threshold if variant.mixed else threshold
+    capacity = pairs.prims.shape[1]
+    limit = max(threshold, SINGLE if single is None else single) if variant.mixed else threshold
     steps = [
         _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, limit)
         for k in reversed(kernels)  # long blocks first
@@ -215,7 +216,7 @@ def _in_single_precision(plan: PairPlan, pairs: Pairs, density) -> tuple[jax.Arr
     """What kernels in single precision read: primitives, densities, tables."""
     capacity = pairs.prims.shape[1]
     arguments = (operand(0), operand(1), operand(2), int64(capacity), result(0), int32(plan.npair))
-    step = Step(_SINGLE_UNIT, "eri_single", 128, arguments, grid=-(-plan.npair // 128))
+    step = Step(_SINGLE_UNIT, "eri_single", 128, arguments, grid=-(-plan.npair // 128), grid_y=6)
     shape = jax.ShapeDtypeStruct((6, capacity), jnp.float32)
     (prims,) = call("jaxqc_eri_single", [step], [shape], pairs.info, pairs.centers, pairs.prims)
     return prims, jnp.clip(density, -_CLIP, _CLIP).astype(jnp.float32), jnp.asarray(_single_tables(_lmax(plan)))

@@ -20,7 +20,7 @@ _ADVICE = (
 )
 _TOLERANCE = 1e-10  # of the largest element: high angular momenta lose a few digits
 _TOLERANCE_SINGLE = 1e-4
-_ALL = 1e30  # times the threshold: all quartets are below
+_ALL = 1e30  # bound of quartets in single precision
 
 
 def _shells(ls: tuple[int, ...]) -> ShellList:
