@@ -129,7 +129,7 @@ __device__ __forceinline__ void add_rounded(float* d, const Left<K>& a, const Ri
 #endif
 }
 
-// The right operand `tile` among those of a matrix in memory, in the order of the lanes.
+// A lane's share of the right operand `tile` of a matrix in shared memory.
 template <int K>
 __device__ __forceinline__ Right<K> load_right(const unsigned* matrix, int tile, int lane) {
   constexpr int words = PARTS * K / 8;
@@ -137,4 +137,19 @@ __device__ __forceinline__ Right<K> load_right(const unsigned* matrix, int tile,
     Right<K> right;
   };
   return reinterpret_cast<const Words*>(matrix)[tile * 32 + lane].right;
+}
+
+// Puts `count` numbers there, which are in the order of tiles, lanes, and the lane's share of a tile; all threads call it.
+template <int K>
+__device__ __forceinline__ void store_right(unsigned* matrix, const float* numbers, int count) {
+  for (int k = threadIdx.x; k < count / (K / 4); k += blockDim.x) {
+    Right<K> right;
+#pragma unroll
+    for (int word = 0; word < K / 8; word++) set_pair(right, word, numbers[K / 4 * k + 2 * word], numbers[K / 4 * k + 2 * word + 1]);
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) {
+#pragma unroll
+      for (int word = 0; word < K / 8; word++) matrix[(k * PARTS + p) * (K / 8) + word] = right.part[p][word];
+    }
+  }
 }

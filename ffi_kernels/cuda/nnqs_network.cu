@@ -12,20 +12,22 @@
 #define NEVER -1e30f
 #define SCALE 64.0f
 
-// Words of the matrices of a layer, and where they begin.
+// Numbers of the matrices of a layer, and where they begin; two of them are PARTS words in shared memory.
 #define QKV 0
-#define OUT (3 * WIDTH * WIDTH / 2 * PARTS)
-#define UP (OUT + WIDTH * WIDTH / 2 * PARTS)
-#define DOWN (UP + 4 * WIDTH * WIDTH / 2 * PARTS)
-#define LAYER_WORDS (DOWN + 4 * WIDTH * WIDTH / 2 * PARTS)
-#define MATRIX_WORDS (LAYERS * LAYER_WORDS + WIDTH * 4 * PARTS)
+#define OUT (QKV + 3 * WIDTH * WIDTH)
+#define UP (OUT + WIDTH * WIDTH)
+#define DOWN (UP + 4 * WIDTH * WIDTH)
+#define LAYER (DOWN + 4 * WIDTH * WIDTH)
+#define HEAD (LAYERS * LAYER)
+#define MATRICES (HEAD + 8 * WIDTH)
+#define WORDS(numbers) ((numbers) / 2 * PARTS)
 // Numbers of the tables, and where they begin.
 #define UP_BIAS 0
 #define DOWN_BIAS (UP_BIAS + LAYERS * 4 * WIDTH)
 #define EMBEDDING (DOWN_BIAS + LAYERS * WIDTH)
 #define POSITION (EMBEDDING + 5 * WIDTH)
 #define HEAD_BIAS (POSITION + ROWS * WIDTH)
-#define TABLE_WORDS (HEAD_BIAS + ROWS * 4)
+#define TABLES (HEAD_BIAS + ROWS * 4)
 
 typedef unsigned long long uint64;
 
@@ -74,7 +76,7 @@ __device__ __forceinline__ void attend(float (&x)[TILES][4][4], const Left<16> (
 #pragma unroll
   for (int what = 0; what < 3; what++) {
     const int tile = 2 * (what * HEADS + head);
-    const Right<16> w[2] = {load_right<16>(matrices + QKV, tile, lane), load_right<16>(matrices + QKV, tile + 1, lane)};
+    const Right<16> w[2] = {load_right<16>(matrices + WORDS(QKV), tile, lane), load_right<16>(matrices + WORDS(QKV), tile + 1, lane)};
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
       float y[4] = {};
@@ -98,7 +100,7 @@ __device__ __forceinline__ void attend(float (&x)[TILES][4][4], const Left<16> (
   }
   Right<8> out[4];
 #pragma unroll
-  for (int j = 0; j < 4; j++) out[j] = load_right<8>(matrices + OUT, 4 * head + j, lane);
+  for (int j = 0; j < 4; j++) out[j] = load_right<8>(matrices + WORDS(OUT), 4 * head + j, lane);
 #pragma unroll
   for (int i = 0; i < TILES; i++) {
     float s[2 * TILES][4], top[2] = {NEVER, NEVER}, sum[2] = {}, mixed[4] = {};
@@ -168,12 +170,12 @@ __device__ __forceinline__ void perceive(float (&x)[TILES][4][4], const unsigned
     for (int j = 0; j < 2; j++) {
 #pragma unroll
       for (int k = 0; k < 2; k++) {
-        up[j][k] = load_right<16>(matrices + UP, 4 * chunk + 2 * j + k, lane);
+        up[j][k] = load_right<16>(matrices + WORDS(UP), 4 * chunk + 2 * j + k, lane);
         bias[j][k] = up_bias[16 * chunk + 8 * j + 2 * t + k];
       }
     }
 #pragma unroll
-    for (int j = 0; j < 4; j++) down[j] = load_right<16>(matrices + DOWN, 4 * chunk + j, lane);
+    for (int j = 0; j < 4; j++) down[j] = load_right<16>(matrices + WORDS(DOWN), 4 * chunk + j, lane);
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
       float y[2][4];
@@ -210,15 +212,23 @@ __device__ __forceinline__ float log_conditional(float empty, float filled, int 
   return (((beta >> row) & 1) == static_cast<uint64>(t) ? mine : other) - top - logf(sum);
 }
 
-// log P (n) of configurations, of which occupations (n, 2, norb) are bytes.
+// log P (n) of configurations, of which occupations (n, 2, norb) are bytes; matrices and tables are in the order of the macros.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    nnqs_log_probability(const unsigned char* occupations, const unsigned* matrices, const float* tables, int n, int norb, int nalpha,
+    nnqs_log_probability(const unsigned char* occupations, const float* matrices, const float* tables, int n, int norb, int nalpha,
                          int nbeta, double* log_p) {
   extern __shared__ int4 store[];
   unsigned* matrix = reinterpret_cast<unsigned*>(store);
-  float* table = reinterpret_cast<float*>(matrix + MATRIX_WORDS);
-  for (int k = threadIdx.x; k < MATRIX_WORDS; k += blockDim.x) matrix[k] = matrices[k];
-  for (int k = threadIdx.x; k < TABLE_WORDS; k += blockDim.x) table[k] = tables[k];
+  float* table = reinterpret_cast<float*>(matrix + WORDS(MATRICES));
+#pragma unroll 1
+  for (int layer = 0; layer < LAYERS; layer++) {
+    unsigned* to = matrix + layer * WORDS(LAYER);
+    const float* from = matrices + layer * LAYER;
+    store_right<16>(to + WORDS(QKV), from + QKV, OUT - QKV);
+    store_right<8>(to + WORDS(OUT), from + OUT, UP - OUT);
+    store_right<16>(to + WORDS(UP), from + UP, LAYER - UP);
+  }
+  store_right<16>(matrix + WORDS(HEAD), matrices + HEAD, MATRICES - HEAD);
+  for (int k = threadIdx.x; k < TABLES; k += blockDim.x) table[k] = tables[k];
   __syncthreads();
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warps = blockDim.x / 32;
   for (int c = blockIdx.x * warps + threadIdx.x / 32; c < n; c += gridDim.x * warps) {
@@ -245,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
-      const unsigned* mine = matrix + layer * LAYER_WORDS;
+      const unsigned* mine = matrix + layer * WORDS(LAYER);
       Left<16> a[TILES][2];
 #pragma unroll
       for (int i = 0; i < TILES; i++) normalise(x[i], a[i]);
@@ -262,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int e = 0; e < 4; e++) logits[e] = t < 2 ? table[HEAD_BIAS + (16 * i + g + 8 * (e / 2)) * 4 + 2 * t + e % 2] : 0.0f;
 #pragma unroll
-      for (int k = 0; k < 2; k++) add_product(logits, a[k], load_right<16>(matrix + LAYERS * LAYER_WORDS, k, lane));
+      for (int k = 0; k < 2; k++) add_product(logits, a[k], load_right<16>(matrix + WORDS(HEAD), k, lane));
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int row = 16 * i + g + 8 * half;

@@ -53,7 +53,7 @@ def log_probability(weights, occupations, shape: Shape) -> jax.Array:
 
 def _launch(weights, occupations, shape, check=None):
     n, norb = occupations.shape[0], shape.norb
-    matrices, tables = _packed(weights, norb, _split(shape))
+    matrices, tables = _packed(weights, norb)
     numbers = map(int32, (n, norb, shape.nalpha, shape.nbeta))
     arguments = operand(0), operand(1), operand(2), *numbers, result(0)
     threads = _THREADS[_split(shape)]
@@ -62,39 +62,30 @@ def _launch(weights, occupations, shape, check=None):
     return call("jaxqc_nnqs_log_probability", [step], shapes, occupations, matrices, tables, check=check)[0]
 
 
-def _order(k: int, rows: int, columns: int, rows_first: bool) -> np.ndarray:
-    """Indices into a matrix (rows, columns) in the order in which lanes load right operands of k rows and 8 columns:
-    (tiles * 32, k / 8, 2), tiles along the rows first or last."""
+def _ordered(matrix, k: int, rows_first: bool):
+    """Numbers of matrices (layers, rows, columns), tile by tile of k rows and 8 columns, along the rows first or last,
+    and within a tile as lanes load it, (layers, numbers)."""
+    layers, rows, columns = matrix.shape
     index = np.arange(rows * columns).reshape(rows // k, k // 8, 4, 2, columns // 8, 8)
     row, word, t, pair, column, g = range(6)  # lane 4 g + t
     outer = (row, column) if rows_first else (column, row)
-    return index.transpose(*outer, g, t, word, pair).reshape(-1, k // 8, 2)
+    return _SCALE * matrix.reshape(layers, -1)[:, index.transpose(*outer, g, t, word, pair).ravel()]
 
 
-def _right(matrix, k, rows_first, split):
-    """Words of the right operands of matrices (layers, rows, columns), (layers, words) uint32."""
-    layers, rows, columns = matrix.shape
-    values = _SCALE * matrix.reshape(layers, -1)[:, _order(k, rows, columns, rows_first)]
-    high = jax.lax.reduce_precision(values, 5, 10)  # XLA takes a conversion to half and back for nothing
-    parts = [high, values - high] if split else [high]
-    words = jax.lax.bitcast_convert_type(jnp.stack(parts, axis=2).astype(jnp.float16), jnp.uint32)
-    return words.reshape(layers, -1)
-
-
-def _packed(weights, norb, split):
-    """The matrices as words and the tables, in the order of the kernel."""
+def _packed(weights, norb):
+    """Matrices and tables in the order of the kernel. It splits them: XLA may drop what becomes a half and back."""
     weights = jax.tree.map(lambda x: x.astype(jnp.float32), weights)
     blocks, rows = weights["blocks"], _TILE * -(-norb // _TILE)
     # Scores in units of log 2.
     scale = np.ones(3 * _WIDTH, np.float32)
     scale[:_WIDTH] = (_WIDTH // _HEADS) ** -0.5 / math.log(2)
     layers = [
-        _right(blocks["norm1"][:, :, None] * blocks["qkv"] * scale, 16, False, split),
-        _right(blocks["out"], 8, True, split),
-        _right(blocks["norm2"][:, :, None] * blocks["up"], 16, False, split),
-        _right(blocks["down"], 16, True, split),
+        _ordered(blocks["norm1"][:, :, None] * blocks["qkv"] * scale, 16, False),
+        _ordered(blocks["out"], 8, True),
+        _ordered(blocks["norm2"][:, :, None] * blocks["up"], 16, False),
+        _ordered(blocks["down"], 16, True),
     ]
-    head = _right(jnp.pad(weights["head"], ((0, 0), (0, 4)))[None], 16, False, split)
+    head = _ordered(jnp.pad(weights["head"], ((0, 0), (0, 4)))[None], 16, False)
     missing = ((0, rows - norb), (0, 0))
     tables = [
         _SCALE * blocks["up_bias"],
