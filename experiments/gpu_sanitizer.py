@@ -67,6 +67,11 @@ def two_electron(mol: jaxqc.Molecule):
         yield integrals.jk(mol, matrices(mol, 1), symmetric=True)
 
 
+def mixed(mol: jaxqc.Molecule):
+    """J and K with small quartets in single precision: all that are below a large bound."""
+    yield integrals.jk(mol, 1e-7 * matrices(mol, 1), symmetric=True, precision="mixed")
+
+
 def from_quartets(mol: jaxqc.Molecule):
     """J from quartets, as where there is no room for Hermite Gaussians."""
     with mock.patch.object(_cuda_memory, "by_hermite", lambda *_: False):
@@ -142,7 +147,7 @@ def network(inference: str):
     """Probabilities of a small transformer."""
     weights = jax.tree.map(jnp.asarray, random_weights(7, 2))
     orbitals = np.random.default_rng(0).permuted(np.tile(np.arange(7), (40, 2, 1)), axis=-1)
-    yield log_probability(weights, jnp.asarray(orbitals < 3), Shape(4, 3, 3, inference))
+    yield log_probability(weights, jnp.asarray(orbitals < 3), Shape(7, 3, 3, 32, 2, 4, "float32", inference))
 
 
 def sums_of_rows():
@@ -155,6 +160,7 @@ CASES = {
     "J and K, s to d": lambda: two_electron(molecule()),
     "J and K, Cartesian": lambda: two_electron(molecule("sto-3g", cart=True)),
     "J and K, f": lambda: two_electron(f_shells()),
+    "J and K, mixed precision": lambda: mixed(molecule()),
     "J from quartets": lambda: from_quartets(molecule()),
     "gradient, s to d": lambda: gradient(molecule()),
     "gradient, f": lambda: gradient(f_shells()),

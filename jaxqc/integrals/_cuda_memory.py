@@ -15,9 +15,10 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]  # of a ShellList: ls and nprim
 
 
 def quartets(layout: Layout, cart: bool) -> int:
-    """Bytes of pairs of shells while they are sorted: two orders of them, keys and indices."""
+    """Bytes of pairs of shells while they are sorted, two orders of them, keys and indices; or with a copy of them in
+    single precision."""
     plan = _cuda_pairs.plan(*layout, cart)
-    return 64 * plan.capacity + 140 * plan.npair
+    return 80 * plan.capacity + 140 * plan.npair
 
 
 def hermite(layout: Layout, cart: bool, sets: int) -> int:
@@ -25,7 +26,8 @@ def hermite(layout: Layout, cart: bool, sets: int) -> int:
     plan = _cuda_hermite.plan(*layout, cart)
     sets = min(sets, 2)
     rows = sum(8 * size * units.row_width(l, sets) for l, size in plan.sizes.items())
-    return 52 * sum(plan.sizes.values()) + 2 * rows  # unsorted and sorted; J takes less than either
+    # Unsorted and sorted rows; J and rows in single precision take less than either.
+    return 52 * sum(plan.sizes.values()) + 2 * rows
 
 
 def needed(layout: Layout, cart: bool, densities: int, matrices: int, symmetric: bool, split: bool) -> int:
