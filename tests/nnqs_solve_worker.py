@@ -53,6 +53,8 @@ def main(kind, *arguments):
         for mode in MODES:
             found: dict[str, dict] = {str(n): outcome(mesh_of(n), mode) for n in (1, 2, 4, 8)}
             found["one device"] = outcome(None, mode)
+            with jax.set_mesh(mesh_of(4)):
+                found["in the context of a mesh"] = outcome(mesh_of(4), mode)
             found["memory"] = outcome(mesh_of(4), mode, memory=1 << 31)
             result[mode] = found
     print("RESULT " + json.dumps(result))

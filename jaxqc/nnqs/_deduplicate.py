@@ -73,7 +73,8 @@ def deduplicate(keys, mesh: Mesh | None = None, *, inverse: bool = False) -> Any
             f"Argument mesh of jaxqc.nnqs.deduplicate must be a mesh of one axis, but it is {shorten(mesh)}; make one "
             "with jax.make_mesh((jax.device_count(),), ('devices',))."
         )
-    return _over_mesh(keys, Mesh(mesh.devices, mesh.axis_names), inverse)
+    with jax.set_mesh(None):  # whatever mesh the caller works in
+        return _over_mesh(keys, Mesh(mesh.devices, mesh.axis_names), inverse)
 
 
 def sort_keys(keys) -> tuple[jax.Array, jax.Array]:

@@ -136,7 +136,7 @@ def solve(
         callback: is called with every record of the history.
         mesh: of one axis, over whose devices to work, of this process or of all that called
             `jax.distributed.initialize` (each of them calls `solve`, with the same arguments). Results are the same to
-            the bit for 1, 2, 4 and 8 devices. None for one device.
+            the bit for 1, 2, 4 and 8 devices; other numbers cut the work otherwise. None for one device.
 
     Returns:
         `Solution`.
@@ -161,13 +161,14 @@ def solve(
     mesh = None if mesh is None else check_mesh(mesh, NAME)
     from jaxqc.nnqs._solve_run import Run
 
-    if checkpoint is None:
-        return Run(ham, settings, module, optimizer, callback, mesh).go(log, tensorboard)
-    with Checkpoints(checkpoint) as store:
-        run = Run(ham, settings, module, optimizer, callback, mesh, store, checkpoint_every)
-        if resume:
-            run.load(store)
-        return run.go(log, tensorboard)
+    with jax.set_mesh(None):  # arrays of a run lie where it puts them, whatever mesh the caller works in
+        if checkpoint is None:
+            return Run(ham, settings, module, optimizer, callback, mesh).go(log, tensorboard)
+        with Checkpoints(checkpoint) as store:
+            run = Run(ham, settings, module, optimizer, callback, mesh, store, checkpoint_every)
+            if resume:
+                run.load(store)
+            return run.go(log, tensorboard)
 
 
 def _check(ham, settings, checkpoint, checkpoint_every, resume):
