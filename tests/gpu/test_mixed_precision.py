@@ -22,8 +22,7 @@ def water():
     return jaxqc.Molecule(list(zip(*systems.water_cluster(3), strict=True)), basis="cc-pvdz")
 
 
-@pytest.mark.parametrize("coulomb", [True, False])
-@pytest.mark.parametrize("sets", [1, 2])
+@pytest.mark.parametrize(("coulomb", "sets"), [(True, 1), (False, 2)])
 def test_matrices_differ_by_rounding_of_small_integrals(water, coulomb, sets):
     density = jnp.asarray(scf.hf.init_guess_by_minao(water.to_pyscf()))
     density = jnp.stack([density, 0.5 * density[::-1, ::-1]][:sets])
