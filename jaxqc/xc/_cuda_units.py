@@ -162,7 +162,7 @@ def density_classes(
 
 def _tau_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool) -> tuple[SizeClass, ...]:
     key = (arch, nao, capacity, lmax, cart)
-    return _held_classes("xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, listed=True)
+    return _held_classes("xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, listed=True, SLABS=1)
 
 
 @functools.lru_cache(maxsize=256)
