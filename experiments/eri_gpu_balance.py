@@ -1,10 +1,11 @@
 """How evenly the quartets of J and K are dealt to devices: operations that each of them would do, counted on a CPU.
 
-    python experiments/eri_gpu_balance.py FILE:BASIS ... [--devices 2 4 8] [--json OUT]
+    python experiments/eri_gpu_balance.py FILE:BASIS ... [--k-alone] [--devices 2 4 8] [--json OUT]
 
 Pairs are listed and sorted by the GPU's own code, run thread by thread, with Schwarz bounds of libcint; each bra pair
-counts the kets that pass the screening with the density of atoms (MINAO), threshold 1e-13, J and K. A device takes
-every n-th bra pair of each class. The figure is the largest share over the mean.
+counts the kets that pass the screening with the density of atoms (MINAO), threshold 1e-13, for J and K, or for K alone
+where J comes from Hermite Gaussians. A device takes every n-th bra pair of each class. The figure is the largest share
+over the mean.
 """
 
 import argparse
@@ -68,8 +69,8 @@ def libcint_bounds(shells: ShellList, cart: bool) -> np.ndarray:
     return np.log(np.maximum(found, 1e-300))
 
 
-@functools.partial(jax.jit, static_argnames="same")
-def _kets_of_bras(bras, kets, density, same: bool):
+@functools.partial(jax.jit, static_argnames=("same", "coulomb"))
+def _kets_of_bras(bras, kets, density, same: bool, coulomb: bool):
     """For each bra the kets that pass, and their primitives. Bras, kets: (place, shells, bound, primitives)."""
     top = np.float32(np.log(4.0))  # a quartet meets each block of the density four times in J
     threshold = np.float32(np.log(measure.THRESHOLD))
@@ -79,8 +80,9 @@ def _kets_of_bras(bras, kets, density, same: bool):
     def count(bra):
         at, (i, j), bra_bound, _ = bra
         row = jnp.maximum(density[i], density[j])
-        d = jnp.maximum(density[i, j], ket_block) + top
-        d = jnp.maximum(d, jnp.maximum(row[shells[:, 0]], row[shells[:, 1]]))
+        d = jnp.maximum(row[shells[:, 0]], row[shells[:, 1]])
+        if coulomb:
+            d = jnp.maximum(d, jnp.maximum(density[i, j], ket_block) + top)
         wanted = bra_bound + bound + d > threshold
         wanted &= (place <= at) if same else True
         return jnp.sum(wanted), jnp.sum(jnp.where(wanted, primitives, 0))
@@ -88,7 +90,7 @@ def _kets_of_bras(bras, kets, density, same: bool):
     return jax.lax.map(count, bras, batch_size=16)
 
 
-def counted(mol: jaxqc.Molecule) -> dict[Class, tuple[np.ndarray, np.ndarray]]:
+def counted(mol: jaxqc.Molecule, coulomb: bool = True) -> dict[Class, tuple[np.ndarray, np.ndarray]]:
     """Quartets, and quartets of primitives, of each bra pair of each class, in the order in which they are dealt."""
     matrix = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
     shells, contraction = two_electron_shells(mol)
@@ -116,8 +118,8 @@ def counted(mol: jaxqc.Molecule) -> dict[Class, tuple[np.ndarray, np.ndarray]]:
     }
     found = {}
     for bra, ket in classes.classes(list(runs)):
-        quartets, primitives = (np.asarray(x) for x in _kets_of_bras(runs[bra], runs[ket], block, bra == ket))
-        found[bra, ket] = quartets, primitives * np.asarray(runs[bra][3], int)
+        quartets, primitives = _kets_of_bras(runs[bra], runs[ket], block, bra == ket, coulomb)
+        found[bra, ket] = np.asarray(quartets), np.asarray(primitives) * np.asarray(runs[bra][3], int)
     return found
 
 
@@ -142,13 +144,14 @@ def main():
     """Reads the arguments; prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="+", metavar="FILE:BASIS")
+    parser.add_argument("--k-alone", action="store_true")
     parser.add_argument("--devices", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
     for text in options.systems:
         file, _, basis = text.rpartition(":")
-        found = work(counted(jaxqc.Molecule(file, basis=basis)))
+        found = work(counted(jaxqc.Molecule(file, basis=basis), not options.k_alone))
         rows.append({"system": f"{Path(file).stem} {basis}", "tflop": sum(w.sum() for w in found.values()) / 1e12})
         rows[-1] |= {str(n): round(float(shares(found, n).max()), 5) for n in options.devices}
         print(json.dumps(rows[-1]), flush=True)
