@@ -34,6 +34,10 @@ SYSTEMS = {
     "LiH": ("Li 0 0 0; H 0 0 1.548", -7.882762),
     "H2O": ("O 0 0 0; H 0.2774 0.8929 0.2544; H 0.6068 -0.2383 -0.7169", -75.015530),
     "N2": ("N 0 0 0; N 0 0 1.0977", -107.652829),
+    "C2": ("C 0 0 0; C 0 0 1.26", -74.690782),
+    "LiF": ("Li 0 0 0; F 0 0 1.0", -105.166172),
+    "LiCl": ("Li 0 0 0; Cl 0 0 1.0", -460.849618),
+    "Li2O": ("O 2.866 -0.25 0; Li 3.732 0.25 0; Li 2 0.25 0", -87.892693),
 }
 CHEMICAL_ACCURACY = 1.6e-3  # Hartree
 TINY: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "phase_layers": (8,), "real": True}
@@ -71,10 +75,14 @@ def test_water_with_adamw():
 
 
 @pytest.mark.slow
-def test_nitrogen():
-    ham, exact = molecule("N2")
+@pytest.mark.parametrize(
+    "name, size, steps",
+    [("N2", 250, 160), ("C2", 700, 240), ("LiF", 480, 240), ("LiCl", 520, 240), ("Li2O", 2500, 300)],
+)
+def test_larger_molecules_with_spring(name, size, steps):
+    ham, exact = molecule(name)
     module = Transformer(ham.norb, ham.nalpha, ham.nbeta, layers=2, phase_layers=(64,), real=True)
-    out = solve(ham, module=module, optimizer=Spring(), steps=160, pretrain=60, target_size=250)
+    out = solve(ham, module=module, optimizer=Spring(), steps=steps, pretrain=steps // 3, target_size=size)
     check_accuracy(out, exact)
 
 
