@@ -58,7 +58,7 @@ def networks(sector, weights):
     """The network as plain JAX and by the kernel, in single and in half precision; parameters of each."""
     norb = sector.norb
     first = nnqs.unpack(nnqs.aufbau(*sector), norb)
-    made = nnqs.Transformer(*sector).init(jax.random.key(0), first)
+    made = jax.jit(nnqs.Transformer(*sector).init)(jax.random.key(0), first)
     own = {**{k: v for k, v in weights.items() if k != "blocks"}, **weights["blocks"]}
     for label, inference, dtype, precision in (
         ("kernel f32", "float32", jnp.float32, "default"),

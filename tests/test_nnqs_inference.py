@@ -7,9 +7,10 @@ import pytest
 from cuda_emulation import Emulator, available
 
 from jaxqc.gpu import build, nvrtc
-from jaxqc.nnqs import _cuda_network, _network
+from jaxqc.nnqs import _cuda_network, _network, all_configurations, evaluate
 from jaxqc.nnqs._cuda_network import network_unit, random_weights
 from jaxqc.nnqs._network import Shape, log_probability, plain
+from jaxqc.nnqs._train import Sector
 
 needs_compiler = pytest.mark.skipif(not available(), reason="needs g++")
 
@@ -91,6 +92,19 @@ def test_other_sizes_and_types_have_no_kernel(on_gpu):
     assert fits(64, layers=4) and fits(1) and fits(42, layers=8, inference="float16") and fits(42, dtype="bfloat16")
     assert not (fits(65) or fits(42, layers=5) or fits(42, heads=8) or fits(42, width=64) or fits(42, dtype="float64"))
     assert not fits(42, inference="plain")
+
+
+def test_networks_may_ask_for_larger_batches():
+    class Network:
+        inference_batch = 8
+
+        def apply(self, _, occupations):
+            size = jnp.full(occupations.shape[0], float(occupations.shape[0]))
+            return size, size
+
+    keys = all_configurations(4, 2, 2).keys[:20]
+    assert np.all(evaluate(Network().apply, None, keys, Sector(4, 2, 2), batch=4)[0] == 8)
+    assert np.all(evaluate(lambda *a: Network().apply(*a), None, keys, Sector(4, 2, 2), batch=4)[0] == 4)
 
 
 @needs_compiler

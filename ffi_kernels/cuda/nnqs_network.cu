@@ -10,7 +10,7 @@
 #define ROWS (16 * TILES)
 #define FULL 0xffffffffu
 #define NEVER -1e30f
-#define SCALE 64.0f
+#define SCALE 16.0f
 
 // Numbers of the matrices of a layer, and where they begin; two of them are PARTS words in shared memory.
 #define QKV 0

@@ -40,8 +40,8 @@ class Transformer(nn.Module):
         dtype: of parameters and products; log-probabilities are added in float64.
         inference: how amplitudes are computed on NVIDIA GPUs where no derivative is taken, and width is 32, heads 4 and
             norb at most 64: "float32" by a fused kernel to that accuracy, "float16" by one with products in half
-            precision (there, phases have products of 11 bits), "plain" as everywhere else. Derivatives are always those
-            of plain JAX.
+            precision (there, phases have products of 11 bits), "plain" as everywhere else. In the kernels, queries,
+            keys, values and activations beyond 4000 give NaN. Derivatives are always those of plain JAX.
 
     Example:
         >>> import jax, jaxqc

@@ -13,7 +13,7 @@ from jaxqc.gpu._limits import shared_limit
 from jaxqc.nnqs._network import Shape, plain
 
 _WIDTH, _HEADS, _TILE, _MOST_TILES = 32, 4, 16, 4
-_SCALE = 64.0  # of the matrices in the kernel
+_SCALE = 16.0  # of the matrices in the kernel
 _TESTED = 200  # configurations of the test of a fresh kernel
 _THREADS = {False: 384, True: 256}  # of a block: as many as registers allow, by whether numbers are split
 
