@@ -3,9 +3,9 @@
 // A warp takes 32 points that are neighbours in space, a lane each, and all lanes look at the same pair of atoms: nothing is summed
 // over lanes but what ends at nuclei. Bounds over the ball around the points leave the few atoms i that can have a share. Products
 // over the nearest partners j leave fewer; how large they are says how far partners matter to each, because the tail of Becke's step
-// falls with the eighth power of the distance. Candidates have a column of shared memory each, and go in batches where there are more
-// than columns; what belongs to pairs of atoms is staged there for 8 partners at a time. The code is kept short, as all of it runs in
-// turn and has to stay in the instruction cache.
+// falls with the eighth power of the distance. Candidates have a column of shared memory each; where there are more of them than columns,
+// those whose products are complete make room. What belongs to pairs of atoms is staged there for 8 partners at a time. The code is
+// kept short, as all of it runs in turn and has to stay in the instruction cache.
 //
 // What a pullback reads of the products, the shares of evaluations that are to be differentiated leave behind: of each warp, in 40
 // doubles, where its columns are (-1: nowhere, so that they have to be made again), their number, their atoms, and the shares of its
@@ -25,7 +25,7 @@
 #define SMALL_SLOPE 1e-11f
 #define SMALL_WEIGHT 1e-13f
 #define LEAST_OF_MEAN 0.1
-#define SMALL_COLUMN 1e-15  // d f / d log P_i that are not left behind
+#define SMALL_COLUMN 1e-14  // complete products, and d f / d log P_i, that derivatives do without
 #define HEADER 40
 
 // The step s(t), t from 0 to 2, and d log s / dt.
@@ -125,7 +125,9 @@ struct Patch {
   int base, natm, nears, lane;
 
   static constexpr int COLUMNS = REVERSE ? 3 : 2;
-  static __device__ __forceinline__ int size(int natm) { return (COLUMNS * 32 + 2 * STAGE + 3) * BATCH + NEAR + (5 * natm + 3) / 4; }
+  static __device__ __forceinline__ int size(int natm) {
+    return (COLUMNS * 32 + 2 * STAGE + 3 * REVERSE) * BATCH + 32 * STAGE + BATCH / 2 + NEAR + (3 * natm + 3) / 4;
+  }
   __device__ __forceinline__ double* memory() const {
     extern __shared__ double shared[];
     return shared + base;
@@ -136,45 +138,50 @@ struct Patch {
   __device__ __forceinline__ double* column(int which) const { return memory() + (2 * STAGE + 32 * which) * BATCH + lane; }
   // [candidate][3] sums for the nuclei
   __device__ __forceinline__ double* drawn() const { return memory() + (2 * STAGE + 32 * COLUMNS) * BATCH; }
+  // [STAGE][lane] distances of the partners
+  __device__ __forceinline__ double* lengths() const { return drawn() + 3 * REVERSE * BATCH + lane; }
+  // [candidate] atoms
+  __device__ __forceinline__ int* atoms() const { return reinterpret_cast<int*>(lengths() - lane + 32 * STAGE); }
   // [NEAR] the nearest atoms, and how far they are at most
-  __device__ __forceinline__ int* near() const { return reinterpret_cast<int*>(drawn() + 3 * BATCH); }
+  __device__ __forceinline__ int* near() const { return atoms() + BATCH; }
   __device__ __forceinline__ float* reach() const { return reinterpret_cast<float*>(near() + NEAR); }
-  // [natm] distances from the centre, of all and of those that are not among the nearest; candidates
+  // [natm] distances from the centre, positive, of the nearest atoms negative; all candidates
   __device__ __forceinline__ float* off() const { return reach() + NEAR; }
-  __device__ __forceinline__ float* key() const { return off() + natm; }
-  __device__ __forceinline__ short* list() const { return reinterpret_cast<short*>(key() + natm); }
+  __device__ __forceinline__ short* list() const { return reinterpret_cast<short*>(off() + natm); }
 };
 constexpr float NONE = 3e38f;
 
-// The vector from atom j to the point of the lane, its length and the inverse of it (0 at the atom).
+// The vector from atom j to the point of the lane.
 struct Arm {
-  double x, y, z, length, inverse;
+  double x, y, z;
 };
 __device__ __forceinline__ Arm arm_of(const Patch& w, int j) {
-  const double x = w.X - __ldg(w.coords + 3 * j), y = w.Y - __ldg(w.coords + 3 * j + 1), z = w.Z - __ldg(w.coords + 3 * j + 2);
-  const double square = x * x + y * y + z * z, inverse = square > 1e-290 ? inverse_root(square) : 0.0;
-  return {x, y, z, square * inverse, inverse};
+  return {w.X - __ldg(w.coords + 3 * j), w.Y - __ldg(w.coords + 3 * j + 1), w.Z - __ldg(w.coords + 3 * j + 2)};
+}
+__device__ __forceinline__ double length_of(const Arm& arm) {
+  const double square = arm.x * arm.x + arm.y * arm.y + arm.z * arm.z;
+  return square * inverse_root(fmax(square, 1e-290));
 }
 
-// Calls visit(j, which candidates have partner j, their pairs) for the nearest partners or for all others, or for all. Pairs with
-// u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
+// Calls visit(j, which candidates have partner j, their pairs, the distance of j) for the nearest partners or for all others, or for
+// all. Pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
 enum Partners { NEAREST, DISTANT, ALL };
 template <class Visit>
-__device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, float cut, Partners which, const Visit& visit) {
+__device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, Partners which, const Visit& visit) {
   const int lane = w.lane, count = which == NEAREST ? w.nears : w.natm;
   double2* stage = w.stage();
   const float* off = w.off();
-  const short* list = w.list() + b0;
-  const auto partner = [&](int index) { return which == NEAREST ? w.near()[index] : which == ALL || w.key()[index] != NONE ? index : -1; };
+  const int* atoms = w.atoms();
+  const auto partner = [&](int index) { return which == NEAREST ? w.near()[index] : which == ALL || w.off()[index] > 0.0f ? index : -1; };
 #pragma unroll 1
   for (int base = 0; base < count; base += STAGE) {
     const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
     double2 loaded[BATCH / 4];
-    unsigned votes[BATCH / 4];
+    unsigned votes[BATCH / 4], met_by = 0;  // partners that any candidate has
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
       const int k = 4 * round + (lane >> 3);
-      if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(list[k]) * w.natm + j);
+      if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(atoms[k]) * w.natm + j);
     }
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
@@ -184,66 +191,115 @@ __device__ __forceinline__ void sweep(const Patch& w, int b0, unsigned live, flo
       bool met = (live >> k) & 1 && j >= 0;
       if (met) {
         const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
-        const float u = (1.0f + (off[list[k]] - off[j] + w.margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
+        const float u = (1.0f + (fabsf(off[atoms[k]]) - fabsf(off[j]) + w.margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
         met = !(inverse > 0.0f && inverse < 1.0f && u < limit);
         stage[STAGE * k + (lane & 7)] = loaded[round];
       }
       votes[round] = __ballot_sync(0xffffffffu, met);
+      met_by |= votes[round];
     }
     __syncwarp();
+    met_by |= met_by >> 16;
+    met_by = (met_by | met_by >> 8) & ((1u << STAGE) - 1);
+    double* lengths = w.lengths();
 #pragma unroll 1
-    for (int l = 0; l < STAGE; l++) {
+    for (int l = 0; l < STAGE; l += 4) {
+      if (!((met_by >> l) & 15)) continue;
+#pragma unroll
+      for (int u = l; u < l + 4; u++) lengths[32 * u] = length_of(arm_of(w, (met_by >> u) & 1 ? partner(base + u) : 0));
+    }
+#pragma unroll 1
+    for (; met_by; met_by &= met_by - 1) {
+      const int l = __ffs(static_cast<int>(met_by)) - 1;
       unsigned mask = 0;
 #pragma unroll
       for (int round = 0; round < BATCH / 4; round++) {
         // Bits 0, 8, 16 and 24 side by side.
         mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
       }
-      if (mask) visit(partner(base + l), mask, stage + l);
+      visit(partner(base + l), mask, stage + l, lengths[32 * l]);
     }
   }
 }
 
-// Products of the candidates in `live` over the nearest partners, with their distances, or over the others.
-__device__ __noinline__ void multiply(Patch w, int b0, unsigned live, float cut, Partners which) {
+// The first candidate in the mask, which loses it; `other` where there is none.
+__device__ __forceinline__ int next_of(unsigned& mask, int other) {
+  const int k = mask ? __ffs(static_cast<int>(mask)) - 1 : other;
+  mask &= mask - 1;
+  return k;
+}
+
+// Multiplies the products of N candidates at once, for the latency, with the steps for a partner; the first may be done again.
+template <int N>
+__device__ __forceinline__ void multiply_some(unsigned& mask, const double2* pair, double length, const double* r, double* product) {
+  int k[N];
+  double value[N];
+#pragma unroll
+  for (int u = 0; u < N; u++) {
+    k[u] = next_of(mask, k[0]);
+    const double2 p = pair[STAGE * k[u]];
+    const double mu = (r[32 * k[u]] - length) * p.x;
+    value[u] = product[32 * k[u]] * step((1.0 - mu) * (1.0 - p.y * (1.0 + mu)));
+  }
+#pragma unroll
+  for (int u = 0; u < N; u++) product[32 * k[u]] = value[u];
+}
+
+// Products of the candidates in `live`, which follow each other, over the nearest partners, with their distances; or, of any, over the
+// others.
+__device__ __noinline__ void multiply(Patch w, unsigned live, float cut, Partners which) {
   double *r = w.column(0), *product = w.column(1);
   if (which == NEAREST) {
-#pragma unroll 1
-    for (unsigned left = live; left; left &= left - 1) {
-      const int k = __ffs(static_cast<int>(left)) - 1;
-      r[32 * k] = arm_of(w, w.list()[b0 + k]).length;
+    const int first = __ffs(static_cast<int>(live)) - 1, end = first + __popc(live);
+#pragma unroll 4
+    for (int k = first; k < end; k++) {
+      r[32 * k] = length_of(arm_of(w, w.atoms()[k]));
       product[32 * k] = 1.0;
     }
   }
-  const auto visit = [&](int j, unsigned mask, const double2* pair) {
-    const double rj = arm_of(w, j).length;
+  const auto visit = [&](int, unsigned mask, const double2* pair, double length) {
 #pragma unroll 1
     while (mask) {
-      // Two at a time, for the latency; the last one may be done twice.
-      int k[2];
-      double value[2];
-#pragma unroll
-      for (int u = 0; u < 2; u++) {
-        k[u] = u && !mask ? k[0] : __ffs(static_cast<int>(mask)) - 1;
-        mask &= mask - 1;
-        const double2 p = pair[STAGE * k[u]];
-        const double mu = (r[32 * k[u]] - rj) * p.x;
-        value[u] = product[32 * k[u]] * step((1.0 - mu) * (1.0 - p.y * (1.0 + mu)));
+      if (__popc(mask) > 2) {
+        multiply_some<4>(mask, pair, length, r, product);
+      } else {
+        multiply_some<2>(mask, pair, length, r, product);
       }
-#pragma unroll
-      for (int u = 0; u < 2; u++) product[32 * k[u]] = value[u];
     }
   };
-  sweep(w, b0, live, cut, which, visit);
+  sweep(w, live, cut, which, visit);
+}
+
+// Derivatives of N weights with respect to the distances of their candidates, added to `rate`, of the partner, taken from `push`, and
+// to the distances between the two.
+template <int N>
+__device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, double length, const double* r, const double* weight,
+                                       double* rate, double& push, int* k, double* along) {
+  double changed[N];
+#pragma unroll
+  for (int u = 0; u < N; u++) {
+    k[u] = next_of(mask, -1);
+    const int safe = k[u] < 0 ? k[0] : k[u];
+    const double2 p = pair[STAGE * safe];
+    const double mu = (r[32 * safe] - length) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
+    const double slope = -weight[32 * safe] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
+    // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
+    along[u] = slope * mu * p.x;
+    changed[u] = rate[32 * safe] + slope;
+    push -= k[u] < 0 ? 0.0 : slope;
+  }
+#pragma unroll
+  for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = changed[u];
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
-// mean: of |cotangent| over all points. columns: what shares leave behind, or null, place for `room` columns; `taken` of them are.
+// mean: of |cotangent| over all points. columns: what shares leave behind, or null, which has
+// places for some columns, `taken` of which are.
 extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
                                                                          const double2* pairs, const double* cotangent,
                                                                          const double* mean, double* headers, double* columns,
                                                                          unsigned long long* taken, double* fraction, double* centers,
-                                                                         double* moved, int natm, long long n, long long room) {
+                                                                         double* moved, int natm, long long n, long long places) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   Patch w = {coords, pairs};
   w.base = warp * ((Patch::size(natm) + 1) & ~1);
@@ -251,7 +307,8 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
   w.lane = lane;
   double *r = w.column(0), *product = w.column(1);
   int* near = w.near();
-  float *reach = w.reach(), *key = w.key(), *off = w.off();
+  float *reach = w.reach(), *off = w.off();
+  int* atoms = w.atoms();
   short* list = w.list();
 #if REVERSE
   double *rate = w.column(2), *drawn = w.drawn();
@@ -287,45 +344,82 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     int which = 0;
 #pragma unroll 1
     for (int j = lane; j < natm; j += 32) {
-      const float d = from_centre(__ldg(coords + 3 * j), __ldg(coords + 3 * j + 1), __ldg(coords + 3 * j + 2));
-      key[j] = off[j] = d;
+      const float d = from_centre(__ldg(coords + 3 * j), __ldg(coords + 3 * j + 1), __ldg(coords + 3 * j + 2)) + 1e-9f;
+      off[j] = d;
       if (d < best) {
         best = d;
         which = j;
       }
     }
-    const auto matters = [&](int i, int k, double reference) {
-      const double limit = (i == own ? 0.01 * NEGLIGIBLE : UNSEEN) * reference;
-      return __any_sync(0xffffffffu, !(product[32 * k] < limit));
-    };
+    // The products of candidates in columns: over the nearest partners at first, and then complete.
+    double total = 0.0, owned = 0.0, reference = 0.0;  // reference: the largest over the nearest partners among the nearest atoms
+    int candidates = 0, held = 0, nears = 0;
+    bool ready = false;  // are the columns those of all candidates that matter?
     double* header = headers + (first >> 5) * HEADER;
-    short* atoms = reinterpret_cast<short*>(header + 2);
-    int candidates = 0;
-    unsigned live = 0;
-    double reference = 0.0;  // the largest product over the nearest partners among the nearest atoms
+    short* left = reinterpret_cast<short*>(header + 2);
 #if REVERSE
-    double factor = 0.0, base = 0.0;
+    double factor = 0.0, base = 0.0, at_point[3] = {};
     const long long from = __double_as_longlong(header[0]);
-    const bool kept = from >= 0;
-    if (kept) {
-      candidates = static_cast<int>(__double_as_longlong(header[1]));
-      live = (1u << candidates) - 1;
+    const bool stored = from >= 0;
+    if (stored) {
+      ready = true;
+      held = static_cast<int>(__double_as_longlong(header[1]));
       factor = seed * header[8 + lane];
-      if (lane < candidates) list[lane] = atoms[lane];
+      if (lane < held) atoms[lane] = left[lane];
       __syncwarp();
-#pragma unroll 1
-      for (int k = 0; k < candidates; k++) {
-        r[32 * k] = arm_of(w, list[k]).length;
+#pragma unroll 4
+      for (int k = 0; k < held; k++) {
+        r[32 * k] = length_of(arm_of(w, atoms[k]));
         product[32 * k] = seed * columns[32 * (from + k) + lane];
       }
-    } else
+    }
+    const auto sum_up = [&](double h, const Arm& arm) {
+      const double along[4] = {h * arm.x, h * arm.y, h * arm.z, 0.0};
+#pragma unroll
+      for (int k = 0; k < 3; k++) at_point[k] += along[k];
+      return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
+    };
 #endif
-    {
-      const auto append = [&](unsigned votes, int i, int at) {
-        if ((votes >> lane) & 1) list[at + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
-      };
+    // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
+    const auto can_reach = [&](int i, float enough) {
+      const float nearest = fmaxf(fabsf(off[i]) - radius, 0.0f);
+      float bound = 1.0f;
+#pragma unroll 1
+      for (int m = 0; m < nears && !(bound < enough); m++) {
+        if (near[m] == i) continue;
+        const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
+        const float mu = fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f), shift = static_cast<float>(pair.y);
+        bound *= step(fminf(fmaxf((1.0f - mu) * (1.0f + shift * (1.0f + mu)), 0.0f), 2.0f));
+      }
+      return !(bound < enough);
+    };
+    // Appends atoms to the candidates.
+    const auto append = [&](bool reaches, int i) {
+      const unsigned votes = __ballot_sync(0xffffffffu, reaches);
+      if (reaches) list[candidates + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
+      candidates += __popc(votes);
+    };
+    // Leaves out columns from `begin` on where all products are less than `least`, of points' own atoms `least_of_own`; returns the end
+    // of the others.
+    const auto keep = [&](int begin, double least, double least_of_own) {
+      int end = begin;
+#pragma unroll 1
+      for (int k = begin; k < held; k++) {
+        const int i = atoms[k];
+        const double limit = (i == own ? least_of_own : least) * reference;
+        if (!__any_sync(0xffffffffu, !(product[32 * k] < limit))) continue;
+        if (end < k) {
+          if (lane == 0) atoms[end] = i;
+          r[32 * end] = r[32 * k];
+          product[32 * end] = product[32 * k];
+        }
+        end++;
+      }
+      __syncwarp();
+      return end;
+    };
+    if (!ready) {
       // The nearest atoms.
-      int nears = 0;
 #pragma unroll 1
       for (; nears < NEAR; nears++) {
         const float least = least_of_warp(best);
@@ -334,12 +428,12 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         if (lane == winner) {
           near[nears] = which;
           reach[nears] = best + radius;
-          key[which] = NONE;
+          off[which] = -best;
           best = NONE;
 #pragma unroll 1
           for (int j = lane; j < natm; j += 32) {
-            if (key[j] < best) {
-              best = key[j];
+            if (off[j] > 0.0f && off[j] < best) {
+              best = off[j];
               which = j;
             }
           }
@@ -347,144 +441,83 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       }
       __syncwarp();
       w.nears = nears;
-      // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
-      const auto can_reach = [&](int i, float enough) {
-        const float nearest = fmaxf(off[i] - radius, 0.0f);
-        float bound = 1.0f;
-#pragma unroll 1
-        for (int m = 0; m < nears && !(bound < enough); m++) {
-          if (near[m] == i) continue;
-          const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
-          const float mu = fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f), shift = static_cast<float>(pair.y);
-          bound *= step(fminf(fmaxf((1.0f - mu) * (1.0f + shift * (1.0f + mu)), 0.0f), 2.0f));
-        }
-        return !(bound < enough);
-      };
-      // Candidates, the nearest atoms first, are held in columns where they matter.
       const int mine = lane < nears ? near[lane] : 0;
-      const unsigned close = __ballot_sync(0xffffffffu, lane < nears && can_reach(mine, BOUND));
-      append(close, mine, 0);
-      int held = 0, next = 0;
-      candidates = __popc(close);
-#pragma unroll 1
-      while (next < candidates && held < BATCH) {
-        const int count = min(BATCH - held, candidates - next);
-        __syncwarp();
-        const int listed = lane < count ? list[next + lane] : -1;
-        __syncwarp();
-        append((1u << count) - 1, listed, held);
-        __syncwarp();
-        multiply(w, 0, (1u << (held + count)) - (1u << held), 0.0f, NEAREST);
-        if (next == 0) {
-#pragma unroll 1
-          for (int k = 0; k < count; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
-        }
-        unsigned kept = 0;
-#pragma unroll 1
-        for (int k = held; k < held + count; k++) {
-          if (!matters(list[k], k, reference)) continue;
-          const int to = held + __popc(kept);
-          r[32 * to] = r[32 * k];
-          product[32 * to] = product[32 * k];
-          kept |= 1u << (k - held);
-        }
-        __syncwarp();
-        append(kept, listed, held);
-        held += __popc(kept);
-        if (next == 0) {
-          const float enough = fmaxf(static_cast<float>(0.01 * NEGLIGIBLE * least_of_warp(reference)), 1e-37f);
-          candidates = next = held;
-#pragma unroll 1
-          for (int base = 0; base < natm; base += 32) {
-            const int i = base + lane;
-            const unsigned votes = __ballot_sync(0xffffffffu, i < natm && key[i] != NONE && can_reach(i, enough));
-            append(votes, i, candidates);
-            candidates += __popc(votes);
-          }
-        } else {
-          next += count;
-        }
-      }
-      // Those for whom there is no column left: then all are done in batches.
-      int length = held;
-#pragma unroll 1
-      for (; next < candidates; next += 32) {
-        __syncwarp();
-        const int listed = next + lane < candidates ? list[next + lane] : -1;
-        const unsigned votes = __ballot_sync(0xffffffffu, listed >= 0);
-        append(votes, listed, length);
-        length += __popc(votes);
-      }
-      __syncwarp();
-      candidates = length;
+      append(lane < nears && can_reach(mine, BOUND), mine);
     }
-    double total = 0.0, owned = 0.0;
-#if REVERSE
-    double at_point[3] = {};
-    const auto sum_up = [&](double h, const Arm& arm) {
-      const double along[4] = {h * arm.x, h * arm.y, h * arm.z, 0.0};
-#pragma unroll
-      for (int k = 0; k < 3; k++) at_point[k] += along[k];
-      return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
-    };
-#endif
     // d f = f (d log P_own - sum_i f_i d log P_i)
     const auto column = [&](int i, double value, double share) {
       const double part = value * reciprocal(total);
       return part == 0.0 ? 0.0 : share * ((i == own ? 1.0 : 0.0) - part);
     };
-    const double scale = reciprocal(reference);
-#if REVERSE
-    const int first_pass = kept;
-#else
-    const int first_pass = 0;
-#endif
 #pragma unroll 1
-    for (int pass = first_pass; pass <= REVERSE; pass++) {
+    for (int pass = ready; pass <= REVERSE; pass++) {
 #if REVERSE
       if (pass == 1) base = reciprocal(fmax(-least_of_warp(-fabs(factor)), LEAST_OF_MEAN * __ldg(mean)));
 #endif
+      bool room = true;
+      if (!ready) held = 0;
+      int next = 0, complete = 0;
+      do {
+        if (!ready) {
 #pragma unroll 1
-      for (int b0 = 0; b0 < candidates; b0 += BATCH) {
-        const int count = min(BATCH, candidates - b0);
-        if (pass == 0 || candidates > BATCH) {
-          if (candidates > BATCH) multiply(w, b0, (1u << count) - 1, 0.0f, NEAREST);
-          live = 0;
-          float cut = 0.0f;
+          while (next < candidates && held < BATCH) {
+            const int begin = held, count = min(BATCH - held, candidates - next);
+            const bool start = pass == 0 && next == 0;
+            __syncwarp();
+            if (lane < count) atoms[begin + lane] = list[next + lane];
+            __syncwarp();
+            held += count;
+            next += count;
+            multiply(w, (1u << held) - (1u << begin), 0.0f, NEAREST);
+            if (start) {
 #pragma unroll 1
-          for (int k = 0; k < count; k++) {
-            if (matters(list[b0 + k], k, reference)) {
-              live |= 1u << k;
-              // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
-              const float part = fmaxf(static_cast<float>(product[32 * k] * scale), list[b0 + k] == own ? SMALL_OWN : 0.0f);
-              const float limit = least_of_warp(SCHEME ? 0.36f : exp2f(0.125f * log2f(SMALL_FACTOR / (8.6f * part + 1e-30f))));
-              if (lane == k) cut = limit;
-            } else {
-              product[32 * k] = 0.0;
+              for (int k = 0; k < held; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
+            }
+            held = keep(begin, UNSEEN, 0.01 * NEGLIGIBLE);
+            if (start) {
+              const float enough = fmaxf(static_cast<float>(0.01 * NEGLIGIBLE * least_of_warp(reference)), 1e-37f);
+#pragma unroll 1
+              for (int i = lane; i - lane < natm; i += 32) append(i < natm && off[i] > 0.0f && can_reach(i, enough), i);
+              __syncwarp();
             }
           }
-          multiply(w, b0, live, cut, DISTANT);
-        }
-        if (pass == 0) {
+          float cut = 0.0f;
+          const double scale = reciprocal(reference);
 #pragma unroll 1
-          for (int k = 0; k < count; k++) {
-            const double value = product[32 * k];
-            total += value;
-            if (list[b0 + k] == own) owned = value;
+          for (int k = complete; k < held; k++) {
+            // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
+            const float part = fmaxf(static_cast<float>(product[32 * k] * scale), atoms[k] == own ? SMALL_OWN : 0.0f);
+            const float limit = least_of_warp(SCHEME ? 0.36f : exp2f(0.125f * log2f(SMALL_FACTOR / (8.6f * part + 1e-30f))));
+            if (lane == k) cut = limit;
           }
-          continue;
+          multiply(w, (1u << held) - (1u << complete), cut, DISTANT);
+          if (pass == 0) {
+#pragma unroll 1
+            for (int k = complete; k < held; k++) {
+              total += product[32 * k];
+              if (atoms[k] == own) owned = product[32 * k];
+            }
+          }
+          held = complete = keep(complete, SMALL_COLUMN, SMALL_COLUMN);
+          if (next < candidates) {
+            if (held < BATCH) continue;
+            if (pass == 0) {
+              room = false;
+              held = complete = 0;
+              continue;
+            }
+          }
         }
 #if REVERSE
+        if (pass == 0) continue;
+        unsigned live = 0;
         float cut = 0.0f;
 #pragma unroll 1
-        for (int k = 0; k < count; k++) {
-          if (!((live >> k) & 1)) continue;
-          const double weight = kept ? product[32 * k] : column(list[b0 + k], product[32 * k], factor);
+        for (int k = 0; k < held; k++) {
+          const double weight = stored ? product[32 * k] : column(atoms[k], product[32 * k], factor);
           const float size = fabsf(static_cast<float>(weight * base));
-          if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) {
-            live &= ~(1u << k);
-            continue;
-          }
+          if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) continue;
+          live |= 1u << k;
           // The derivative of that tail is at most 137 u^7 / R.
           const float limit = least_of_warp(SCHEME ? 0.36f : exp2f((1.0f / 7.0f) * log2f(SMALL_SLOPE / (137.0f * size + 1e-37f))));
           if (lane == k) cut = limit;
@@ -494,7 +527,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         __syncwarp();
         for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
         const int component = min(lane & 7, 2);
-        const auto visit = [&](int j, unsigned mask, const double2* pair) {
+        const auto visit = [&](int j, unsigned mask, const double2* pair, double length) {
           const Arm arm = arm_of(w, j);
           const double place = __ldg(coords + 3 * j + component);
           double push = 0.0, drawn_j = 0.0;
@@ -502,30 +535,15 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           while (mask) {
             int k[4] = {-1, -1, -1, -1};
             double along[4] = {};
-#pragma unroll
-            for (int u = 0; u < 4; u += 2) {
-              if (!mask) continue;
-              double slope[2], rates[2];
-#pragma unroll
-              for (int v = 0; v < 2; v++) {
-                k[u + v] = __ffs(static_cast<int>(mask)) - 1;
-                mask &= mask - 1;
-                const int at = v && k[u + 1] < 0 ? k[u] : k[u + v];
-                const double2 p = pair[STAGE * at];
-                const double mu = (r[32 * at] - arm.length) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
-                slope[v] = -product[32 * at] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
-                // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
-                along[u + v] = slope[v] * mu * p.x;
-                rates[v] = rate[32 * at] + slope[v];
-                if (!v || k[u + 1] >= 0) push -= slope[v];
-              }
-#pragma unroll
-              for (int v = 0; v < 2; v++) rate[32 * (v && k[u + 1] < 0 ? k[u] : k[u + v])] = rates[v];
+            if (__popc(mask) > 2) {
+              slopes<4>(mask, pair, length, r, product, rate, push, k, along);
+            } else {
+              slopes<2>(mask, pair, length, r, product, rate, push, k, along);
             }
             const double sum = sums_of_warp(along, lane);
             const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
             if (whose >= 0 && (lane & 7) < 3) {
-              const double v = sum * (__ldg(coords + 3 * list[b0 + whose] + component) - place);
+              const double v = sum * (__ldg(coords + 3 * atoms[whose] + component) - place);
               drawn[3 * whose + component] -= v;
               drawn_j += v;
             }
@@ -533,26 +551,29 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
           drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
           __syncwarp();  // other lanes may add to `drawn` next
-          const double sum = sum_up(push * arm.inverse, arm);
+          const double sum = sum_up(length > 0.0 ? push * reciprocal(length) : 0.0, arm);
           if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
         };
-        sweep(w, b0, live, cut, ALL, visit);
+        sweep(w, live, cut, ALL, visit);
         __syncwarp();
 #pragma unroll 1
-        for (unsigned left = live; left; left &= left - 1) {
-          const int k = __ffs(static_cast<int>(left)) - 1, i = list[b0 + k];
+        for (unsigned some = live; some; some &= some - 1) {
+          const int k = __ffs(static_cast<int>(some)) - 1, i = atoms[k];
           const Arm arm = arm_of(w, i);
-          const double sum = sum_up(rate[32 * k] * arm.inverse, arm);
+          const double sum = sum_up(r[32 * k] > 0.0 ? rate[32 * k] * reciprocal(r[32 * k]) : 0.0, arm);
           if (lane < 3) atomicAdd(centers + 3 * i + lane, drawn[3 * k + lane] - sum);
         }
+        held = complete = 0;
 #endif
-      }
-#if REVERSE
+      } while (!ready && next < candidates);
       if (pass == 0) {
-        const double share = owned * reciprocal(total);
-        factor = share < NEGLIGIBLE ? 0.0 : seed * share;
-      }
+        ready = room;
+        owned *= reciprocal(total);
+        if (owned < NEGLIGIBLE) owned = 0.0;
+#if REVERSE
+        factor = seed * owned;
 #endif
+      }
     }
 #if REVERSE
 #pragma unroll
@@ -560,35 +581,31 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       if (used) moved[3 * point + k] = at_point[k];
     }
 #else
-    double share = owned * reciprocal(total);
-    if (share < NEGLIGIBLE) share = 0.0;
-    if (used) fraction[point] = share;
+    if (used) fraction[point] = owned;
     if (!headers) continue;
     long long to = -1;
-    int count = 0;
-    if (candidates <= BATCH) {
-      live = 0;
+    unsigned live = 0;
+    if (ready) {
 #pragma unroll 1
-      for (int k = 0; k < candidates; k++) {
-        product[32 * k] = column(list[k], product[32 * k], share);
+      for (int k = 0; k < held; k++) {
+        product[32 * k] = column(atoms[k], product[32 * k], owned);
         if (__any_sync(0xffffffffu, !(fabs(product[32 * k]) <= SMALL_COLUMN))) live |= 1u << k;
       }
-      count = __popc(live);
-      if (lane == 0) to = static_cast<long long>(atomicAdd(taken, static_cast<unsigned long long>(count)));
+      if (lane == 0) to = static_cast<long long>(atomicAdd(taken, static_cast<unsigned long long>(__popc(live))));
       to = __shfl_sync(0xffffffffu, to, 0);
-      if (to + count > room) to = -1;
+      if (to + __popc(live) > places) to = -1;
     }
-    header[8 + lane] = share;
+    header[8 + lane] = owned;
     if (lane == 0) {
       header[0] = __longlong_as_double(to);
-      header[1] = __longlong_as_double(count);
+      header[1] = __longlong_as_double(__popc(live));
     }
     if (to < 0) continue;
 #pragma unroll 1
-    for (int m = 0; m < count; m++) {
+    for (int m = 0; live; m++) {
       const int k = __ffs(static_cast<int>(live)) - 1;
       live &= live - 1;
-      if (lane == 0) atoms[m] = list[k];
+      if (lane == 0) left[m] = static_cast<short>(atoms[k]);
       columns[32 * (to + m) + lane] = product[32 * k];
     }
 #endif

@@ -18,7 +18,8 @@ _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does 
 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
-    of_warp = ((3 if reverse else 2) * 32 + 2 * _STAGE + 3) * _BATCH + _NEAR + (5 * natm + 3) // 4
+    columns = (3 if reverse else 2) * 32 + 2 * _STAGE + (3 if reverse else 0)
+    of_warp = columns * _BATCH + 32 * _STAGE + _BATCH // 2 + _NEAR + (3 * natm + 3) // 4
     return 8 * warps * (of_warp + of_warp % 2)
 
 
@@ -42,7 +43,7 @@ def _pairs(coords, radii):
 
 def unit_of(partition: str, reverse: bool) -> Unit:
     """The kernel of a partition, for shares or for their transposed derivative."""
-    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 3 if reverse else 5))
+    defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 3 if reverse else 4))
     return Unit("grid_partition.cu", ("grid_partition",), defines)
 
 
