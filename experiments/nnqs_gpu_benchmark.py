@@ -46,12 +46,12 @@ def fastest(function, repeats=3):
     return best, result
 
 
-def configurations_of(norb, nalpha, nbeta, number):
+def configurations_of(sector, number):
     """Random configurations near the lowest one."""
     random = np.random.default_rng(0)
-    order = np.arange(norb) + random.normal(scale=5.0, size=(number, 2, norb))
+    order = np.arange(sector.norb) + random.normal(scale=5.0, size=(number, 2, sector.norb))
     rank = np.argsort(np.argsort(order, axis=-1), axis=-1)
-    return jnp.asarray(rank < np.array([[nalpha], [nbeta]]))
+    return jnp.asarray(rank < np.array([[sector.nalpha], [sector.nbeta]]))
 
 
 def networks(sector, weights):
@@ -75,7 +75,7 @@ def networks(sector, weights):
 def inference(sector, number, emit):
     """Configurations/s of the whole ansatz and of its transformer; deviations from double precision."""
     weights = random_weights(sector.norb, 4)
-    occupations = configurations_of(*sector, number)
+    occupations = configurations_of(sector, number)
     keys, few = jax.jit(nnqs.pack)(occupations), min(number, 2048)
     exact = None
     for label, precision, module, parameters in networks(sector, weights):
