@@ -77,18 +77,18 @@ __device__ __forceinline__ void radial(const Primitive* prims, int n, const doub
   }
 }
 
-// Values and derivatives of a shell at a point, function m to row place(m) of four arrays, `array` apart; negative: to none.
+// Values and derivatives of a shell at a point, of function m to place(m) in four arrays, `array` apart; negative: to none.
 template <class Place>
 __device__ __forceinline__ void make_gradients(const Primitive* prims, const ShellEntry& e, double X, double Y, double Z, double* to,
-                                               int array, int ld, const Place& place) {
+                                               int array, const Place& place) {
   const double x = X - e.x, y = Y - e.y, z = Z - e.z, r2[1] = {x * x + y * y + z * z};
   double R[1], R1[1];
   radial<1, 1>(prims + e.prim, e.nprim, r2, R, R1, nullptr);
   angular_gradients(e.l, x, y, z, [&](int m, double v, double vx, double vy, double vz) {
-    const int row = place(m);
-    if (row < 0) return;
+    const int offset = place(m);
+    if (offset < 0) return;
     const double along = v * R1[0];
-    double* at = to + row * ld;
+    double* at = to + offset;
     at[0] = v * R[0];
     at[array] = fma(along, x, R[0] * vx);
     at[2 * array] = fma(along, y, R[0] * vy);

@@ -6,10 +6,14 @@
 // Lists that are longer than what is held go in windows of half of it: one for the functions c, one for the functions k.
 // Macros: ROW points a row, P = 16 or 32 points at a time (half warps make different shells, or whole ones), MW = 1, CW warps, SLABS
 // that a warp takes at once, KU steps of D held ahead, MINB blocks a multiprocessor.
+#define LD P
 #include "xc_product.cuh"
 
 #define WARPS CW
 constexpr int SUMS = 5, SHARE = 32 / P, COLUMNS = 8 * SLABS;
+
+// Where point p of function f stands in its row: turned, so that lanes meet different banks.
+__device__ __forceinline__ int turned(int f, int p) { return p ^ (f & 3) << 2; }
 
 extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
     const ShellRecord* shells, const Primitive* prims, const double* points, const int* count, const int* order, const int* list,
@@ -20,7 +24,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
   const Lists lists = {shells, prims, points, count, order, order + nrow, list, bound, capacity};
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   double* phi = shared;  // [4][chunk][LD]
-  const int array = chunk * LD;
+  const int array = chunk * LD, second = turned(t, g + 8) - turned(t, g);
   const RowSlabs row = row_slabs(phi + 4 * array, max_shells, max_functions);
   const int2 range = class_range(lists.first, low, high);
   const double poison = poison_of(overflow, capacity);
@@ -55,7 +59,9 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
         for (int i = warp * SHARE + lane / P; i < listed; i += WARPS * SHARE) {
           const ShellEntry e = row.entries[row.list[i]];
           const int f = static_cast<int>(e.offset) - k0;
-          make_gradients(prims, e, X, Y, Z, to + lane % P, array, LD, [&](int m) { return f + m < k1 - k0 ? f + m : -1; });
+          make_gradients(prims, e, X, Y, Z, to, array, [&](int m) {
+            return static_cast<unsigned>(f + m) < static_cast<unsigned>(k1 - k0) ? (f + m) * LD + turned(f + m, lane % P) : -1;
+          });
         }
       };
       double sum[P / 8][SUMS] = {};  // halves, of points 8 q + g
@@ -79,7 +85,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
             held = k0 / window;
           }
           __syncthreads();
-          const double* A = phi + ((m < 0 ? slot : 0) + t) * LD + g;
+          const double* A = phi + ((m < 0 ? slot : 0) + t) * LD + turned(t, g);
           // Two and two rounds balance: the most partners are with the first of one and with the last of the next.
           for (int round = 0;; round++) {
             const int c = (c1 / COLUMNS - 1 - (round * WARPS + (round & 1 ? WARPS - 1 - warp : warp))) * SLABS;
@@ -94,7 +100,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
               for (int s = 0; s < SLABS; s++) load_step<1>(b + s, row.idx + k, column[s], t);
             };
             double acc[4 * SLABS][P / 16][4] = {};
-            product<4, SLABS>(acc, A, array, min(limit, 8 * c) - k0, [&](double (*b)[2], int k) { load(b, k0 + k); });
+            product<4, SLABS>(acc, A, array, min(limit, 8 * c) - k0, second, [&](double (*b)[2], int k) { load(b, k0 + k); });
             const double* own = phi + (slot + 8 * c - c0) * LD;
 #pragma unroll
             for (int j = 0; j < SLABS; j++) {
@@ -106,7 +112,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
                 b[s][0] *= s < j ? 0.0 : 0.5;
                 b[s][1] *= s < j ? 0.0 : 0.5;
               }
-              slab_step<4, SLABS>(acc, own + (8 * j + t) * LD + g, array, b);
+              slab_step<4, SLABS>(acc, own + (8 * j + t) * LD + turned(t, g), array, b, second);
             }
 #pragma unroll
             for (int s = 0; s < SLABS; s++) {
@@ -114,7 +120,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
               for (int q = 0; q < P / 8; q++) {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                  const double* u = own + (8 * s + 2 * t + e) * LD + g + 8 * q;
+                  const double* u = own + (8 * s + 2 * t + e) * LD + turned(2 * t + e, 8 * q + g);
                   const int k = 2 * (q & 1) + e;
                   const double v = u[0], y0 = acc[s][q >> 1][k];
                   sum[q][0] = fma(y0, v, sum[q][0]);

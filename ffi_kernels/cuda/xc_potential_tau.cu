@@ -78,7 +78,8 @@ extern "C" __global__ __launch_bounds__(W * 32, MINB) void xc_potential_tau(
     const double X = points[3 * p], Y = points[3 * p + 1], Z = points[3 * p + 2];
     for (int k = warp * SHARE + lane / P; k < listed; k += W * SHARE) {
       const ShellEntry e = row.entries[row.list[k]];
-      make_gradients(prims, e, X, Y, Z, phi + lane % P, array, LD, Place(e, row.slot));
+      const Place place(e, row.slot);
+      make_gradients(prims, e, X, Y, Z, phi + lane % P, array, [&](int m) { return place(m) * LD; });
     }
   };
   const auto products = [&](double (*acc)[4][4], const Tile& tile, int n16) {

@@ -3,7 +3,9 @@
 #pragma once
 #include "xc_common.cuh"
 
-#define LD (P + 4)
+#ifndef LD
+#define LD (P + 4)  // from one function to the next; padded, so that lanes meet different banks
+#endif
 #define PM (P / MW)
 #define LX (PM + 2)
 
@@ -65,15 +67,16 @@ __device__ __forceinline__ void keep_product(const double (*acc)[4], double* buf
   }
 }
 
-// Adds the products with 8 functions, from A on, to acc; b: the two elements of each D that the lane holds.
+// Adds the products with 8 functions, from A on, to acc; b: the two elements of each D that the lane holds. `second`: from the lane's
+// first point to its second.
 template <int N, int M>
-__device__ __forceinline__ void slab_step(double (*acc)[PM / 16][4], const double* A, int array, const double (*b)[2]) {
+__device__ __forceinline__ void slab_step(double (*acc)[PM / 16][4], const double* A, int array, const double (*b)[2], int second) {
 #pragma unroll
   for (int m = 0; m < N; m++) {
 #pragma unroll
     for (int i = 0; i < PM / 16; i++) {
       const double* p = A + m * array + 16 * i;
-      const double a[4] = {p[0], p[8], p[4 * LD], p[4 * LD + 8]};
+      const double a[4] = {p[0], p[second], p[4 * LD], p[4 * LD + second]};
 #pragma unroll
       for (int set = 0; set < M; set++) mma(acc[m * M + set][i], a, b[set][0], b[set][1]);
     }
@@ -99,7 +102,7 @@ __device__ __forceinline__ void load_step(double (*b)[2], const int* idx, const 
 // acc[a][set] (PM x 8) = A_a^T D_set over functions [0, limit), for N matrices A in shared memory, `array` apart, and M matrices D, of
 // which load(b, k) gives the lane its elements of 8 functions from k on.
 template <int N, int M, class Load>
-__device__ __forceinline__ void product(double (*acc)[PM / 16][4], const double* A, int array, int limit, Load load) {
+__device__ __forceinline__ void product(double (*acc)[PM / 16][4], const double* A, int array, int limit, int second, Load load) {
   double next[KU][M][2] = {}, b[KU][M][2];
 #pragma unroll
   for (int u = 0; u < KU; u++) {
@@ -121,7 +124,7 @@ __device__ __forceinline__ void product(double (*acc)[PM / 16][4], const double*
     }
 #pragma unroll
     for (int u = 0; u < KU; u++) {
-      if (k0 + 8 * u < limit) slab_step<N, M>(acc, A + (k0 + 8 * u) * LD, array, b[u]);
+      if (k0 + 8 * u < limit) slab_step<N, M>(acc, A + (k0 + 8 * u) * LD, array, b[u], second);
     }
   }
 }
@@ -131,5 +134,5 @@ template <int N, int M>
 __device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
                                              int limit, int t) {
   static_assert(M <= 2);
-  product<N, M>(acc, A, array, limit, [&](double (*b)[2], int k) { load_step<M>(b, idx + k, column, t); });
+  product<N, M>(acc, A, array, limit, 8, [&](double (*b)[2], int k) { load_step<M>(b, idx + k, column, t); });
 }

@@ -162,7 +162,9 @@ def density_classes(
 
 def _tau_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool) -> tuple[SizeClass, ...]:
     key = (arch, nao, capacity, lmax, cart)
-    return _held_classes("xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, listed=True, SLABS=1)
+    return _held_classes(
+        "xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, padding=0, listed=True, SLABS=1
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -170,23 +172,23 @@ def gradient_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool, 
     """Classes of the gradient kernel."""
     key, arrays = (arch, nao, capacity, lmax, cart), 1 if ncomp == 1 else 2
     return _held_classes(
-        "xc_gradient", _GRADIENT_SHAPES, *key, arrays=arrays, buffers=arrays, sums=3, listed=False, NC=ncomp
+        "xc_gradient", _GRADIENT_SHAPES, *key, arrays=arrays, buffers=arrays, sums=3, padding=4, listed=False, NC=ncomp
     )
 
 
 def _held_classes(
     kernel: str, shapes: tuple[DensityShape, ...], arch: int, nao: int, capacity: int, lmax: int, cart: bool, *,
-    arrays: int, buffers: int, sums: int, listed: bool, **defines: int,
+    arrays: int, buffers: int, sums: int, padding: int, listed: bool, **defines: int,
 ) -> tuple[SizeClass, ...]:  # fmt: skip
     """Classes of a kernel that holds `arrays` of orbital values, and of each warp `buffers` of 8 functions."""
     most, out, low = _bounds(nao, capacity, lmax, cart), [], 0
     for shape in shapes:
         limit = shared_limit(arch, shape.minb)
         # The sums of the warps go where the orbital values were.
-        least = -(-shape.cw * sums * shape.p // (arrays * (shape.p + 4)) // _STEP) * _STEP
+        least = -(-shape.cw * sums * shape.p // (arrays * (shape.p + padding)) // _STEP) * _STEP
 
         def size(held, functions, shape=shape, least=least):
-            values = arrays * max(held, least) * (shape.p + 4) + buffers * shape.cw * 8 * (shape.p + 2)
+            values = arrays * max(held, least) * (shape.p + padding) + buffers * shape.cw * 8 * (shape.p + 2)
             return 8 * values + _tail(functions, min(functions, capacity), listed)
 
         if shape.chunked:
