@@ -1,5 +1,7 @@
 """The CUDA kernels, run thread by thread on the CPU, against plain JAX: what they compute needs no GPU to be tested."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from jaxqc.integrals._shells import ShellList
 from jaxqc.xc import _cuda, _cuda_partition, _cuda_rules, _cuda_units, _oracle, build_layout
 from jaxqc.xc._grid_becke import reference_fractions
 from jaxqc.xc._grid_hilbert import reference_order
+from jaxqc.xc._grid_partition import partition_fractions
 
 NCOMP = {"lda": 1, "gga": 4, "mgga": 5}
 
@@ -153,6 +156,9 @@ def _check_shares(coords, points, owner, radii, seed, partition, tolerances):
     again, kept = _cuda_partition.grid_fractions_kept(*arguments, partition=partition)
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=tolerances[0], atol=1e-18)
     np.testing.assert_array_equal(np.asarray(again), np.asarray(got))
+    shares = functools.partial(partition_fractions, owner=owner, radii=radii, partition=partition)
+    traced = jax.make_jaxpr(lambda c: jax.grad(lambda c: jnp.vdot(seed, shares(c, points)))(c))(coords)
+    assert kept.shape in [v.aval.shape for e in traced.eqns for v in e.outvars if "kept" in e.primitive.name]
     nothing = jnp.asarray(np.full(kept.shape, -1, np.int64).view(np.float64))
     for left in (kept, nothing):
         pulled = _cuda_partition.grid_pullbacks(*arguments, left, seed, partition=partition)

@@ -22,7 +22,8 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import ad
 
-from jaxqc.xc._cuda_rules import lower_on_cuda, on_gpu
+from jaxqc.xc import _cuda_rules
+from jaxqc.xc._cuda_rules import lower_on_cuda
 from jaxqc.xc._grid_becke import CHUNK, PARTITIONS, reference_fractions
 from jaxqc.xc._grid_primitive import compiled, define_primitive
 
@@ -63,11 +64,11 @@ def _fractions_cpu(coords, points, owner, radii, *, partition):
 
 def _kept(points):
     """What `fractions_kept` leaves behind."""
-    if not on_gpu():
+    if not _cuda_rules.on_gpu():
         return ShapedArray((0,), jnp.float64)
     from jaxqc.xc._cuda_partition import kept_size
 
-    return ShapedArray((kept_size(len(points)),), jnp.float64)
+    return ShapedArray((kept_size(points.shape[0]),), jnp.float64)
 
 
 def _keeping(fractions, coords, points, owner, radii, *, partition, **how):
