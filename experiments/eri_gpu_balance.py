@@ -1,11 +1,11 @@
 """How evenly the quartets of J and K are dealt to devices: operations that each of them would do, counted on a CPU.
 
-    python experiments/eri_gpu_balance.py FILE:BASIS ... [--k-alone] [--devices 2 4 8] [--json OUT]
+    python experiments/eri_gpu_balance.py FILE:BASIS ... [--engine jk | k | j] [--devices 2 4 8] [--json OUT]
 
 Pairs are listed and sorted by the GPU's own code, run thread by thread, with Schwarz bounds of libcint; each bra pair
-counts the kets that pass the screening with the density of atoms (MINAO), threshold 1e-13, for J and K, or for K alone
-where J comes from Hermite Gaussians. A device takes every n-th bra pair of each class. The figure is the largest share
-over the mean.
+counts the kets that pass the screening with the density of atoms (MINAO), threshold 1e-13: for J and K, for K alone, or
+for J from Hermite Gaussians, where groups of 32 pairs of primitives take the place of bra pairs. A device takes every
+n-th of each class. The figure is the largest share over the mean.
 """
 
 import argparse
@@ -14,7 +14,9 @@ import functools
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import eri_gpu_measure as measure
@@ -26,7 +28,9 @@ from pyscf.scf import _vhf
 
 import jaxqc
 from jaxqc.integrals import _cuda_classes as classes
+from jaxqc.integrals import _cuda_hermite as hermite
 from jaxqc.integrals import _cuda_pairs
+from jaxqc.integrals._cuda_hermite_units import hermite_size
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.integrals._shells import ShellList
 
@@ -90,11 +94,15 @@ def _kets_of_bras(bras, kets, density, same: bool, coulomb: bool):
     return jax.lax.map(count, bras, batch_size=16)
 
 
-def counted(mol: jaxqc.Molecule, coulomb: bool = True) -> dict[Class, tuple[np.ndarray, np.ndarray]]:
-    """Quartets, and quartets of primitives, of each bra pair of each class, in the order in which they are dealt."""
+def _shells_and_density(mol: jaxqc.Molecule) -> tuple[ShellList, jax.Array]:
     matrix = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
     shells, contraction = two_electron_shells(mol)
-    density = matrix if contraction is None else contraction @ matrix @ contraction.T
+    return shells, matrix if contraction is None else contraction @ matrix @ contraction.T
+
+
+def counted(mol: jaxqc.Molecule, coulomb: bool = True) -> dict[Class, tuple[np.ndarray, np.ndarray]]:
+    """Quartets, and quartets of primitives, of each bra pair of each class, in the order in which they are dealt."""
+    shells, density = _shells_and_density(mol)
     plan = _cuda_pairs.plan(shells.ls, shells.nprims, mol.cart)
     bounds = jnp.asarray(libcint_bounds(shells, mol.cart), jnp.float32)
     with (
@@ -134,7 +142,26 @@ def work(found: dict[Class, tuple[np.ndarray, np.ndarray]]) -> dict[Class, np.nd
     return {c: operations(*c, *counts) for c, counts in found.items()}
 
 
-def shares(found: dict[Class, np.ndarray], devices: int) -> np.ndarray:
+def coulomb_work(mol: jaxqc.Molecule) -> dict[tuple[int, int], np.ndarray]:
+    """Operations, but for a factor, of each group of bras, by the orders of bras and kets."""
+    shells, density = _shells_and_density(mol)
+    plan = hermite.plan(shells.ls, shells.nprims, mol.cart)
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(hermite, "call", Emulator(Path(folder)).call):
+        pairs = hermite.prepare(plan, shells.centers, shells.exponents, shells.coefficients)
+        tails = hermite._kets(plan, pairs, density[None], False, None)[2]
+    cut = hermite._NEGLECT * measure.THRESHOLD / len(plan.sizes)
+    found = {}
+    for bra, size in plan.sizes.items():
+        bounds = np.asarray(pairs.bounds[bra])[np.asarray(pairs.order[bra])]
+        largest = np.pad(bounds, (0, -size % 32)).reshape(-1, 32).max(axis=1).astype(float)
+        for ket in plan.sizes:
+            reach = np.searchsorted(-np.asarray(tails[ket]), -cut / np.maximum(largest, 1e-300))
+            each = 2 * hermite_size(bra) * hermite_size(ket) + 4 * hermite_size(bra + ket) + 40
+            found[bra, ket] = each * reach.astype(float)
+    return found
+
+
+def shares(found: Mapping[Any, np.ndarray], devices: int) -> np.ndarray:
     """The work of each device over the mean."""
     parts = np.array([sum(w[n::devices].sum() for w in found.values()) for n in range(devices)])
     return parts / parts.mean()
@@ -144,21 +171,22 @@ def main():
     """Reads the arguments; prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="+", metavar="FILE:BASIS")
-    parser.add_argument("--k-alone", action="store_true")
+    parser.add_argument("--engine", choices=("jk", "k", "j"), default="jk")
     parser.add_argument("--devices", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
     for text in options.systems:
         file, _, basis = text.rpartition(":")
-        found = work(counted(jaxqc.Molecule(file, basis=basis), not options.k_alone))
-        rows.append({"system": f"{Path(file).stem} {basis}", "tflop": sum(w.sum() for w in found.values()) / 1e12})
+        mol = jaxqc.Molecule(file, basis=basis)
+        found = coulomb_work(mol) if options.engine == "j" else work(counted(mol, options.engine == "jk"))
+        rows.append({"system": f"{Path(file).stem} {basis}"})
         rows[-1] |= {str(n): round(float(shares(found, n).max()), 5) for n in options.devices}
         print(json.dumps(rows[-1]), flush=True)
     if options.json:
         measure.keep(options.json, rows)
-    head = ["system", "10^12 operations", *(f"{n} devices" for n in options.devices)]
-    cells = [[r["system"], f"{r['tflop']:.3g}", *(f"{r[str(n)]:.4f}" for n in options.devices)] for r in rows]
+    head = ["system", *(f"{n} devices" for n in options.devices)]
+    cells = [[r["system"], *(f"{r[str(n)]:.4f}" for n in options.devices)] for r in rows]
     print(measure.table(head, cells))
 
 
