@@ -105,7 +105,7 @@ def _hamiltonian(options):
 
 
 def _settings(options, ham):
-    from jaxqc.nnqs import Transformer
+    from jaxqc.nnqs import Transformer, make_mesh
     from jaxqc.nnqs._train import import_optax
 
     if not options.rate > 0:
@@ -118,7 +118,7 @@ def _settings(options, ham):
         "optimizer": import_optax().adamw(options.rate),
         "target_size": options.size,
         "memory": int(options.memory * 2**30),
-        "mesh": _mesh(options.devices),
+        "mesh": None if options.devices is None else make_mesh(options.devices),
         "nroots": options.roots,
         "log": options.log,
         "tensorboard": options.tensorboard,
@@ -128,17 +128,6 @@ def _settings(options, ham):
             for name in ("steps", "pretrain", "refresh", "seed", "energy", "select", "resume")
         },
     }
-
-
-def _mesh(number):
-    """A mesh of the first devices; None for the default one."""
-    if number is None:
-        return None
-    import jax
-
-    if not 1 <= number <= jax.device_count():
-        raise ValueError(f"Argument --devices is {number}, but JAX has {jax.device_count()} devices here.")
-    return jax.make_mesh((number,), ("devices",), devices=jax.devices()[:number])
 
 
 class _View:

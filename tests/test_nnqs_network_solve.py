@@ -281,7 +281,7 @@ def test_shell_command(tmp_path, capsys):
         (["{fcidump}", "--rate", "0"], "must be above 0"),
         (["{fcidump}", "--resume"], "directory to read"),
         (["{fcidump}", "--size", "0"], "at least 1"),
-        (["{fcidump}", "--devices", "99"], "--devices is 99"),
+        (["{fcidump}", "--devices", "99"], "number of jaxqc.nnqs.make_mesh is 99"),
         (["missing.xyz", "--basis", "sto-3g"], "No such file"),
     ],
 )

@@ -4,12 +4,23 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from nnqs_cases import as_set, fci_energy, molecule, over_several_words, random_hamiltonian
 
-from jaxqc.nnqs import Configurations, all_configurations, density_matrices, lowest, plot, pt2, selected_ci
+from jaxqc.nnqs import (
+    Configurations,
+    all_configurations,
+    deduplicate,
+    density_matrices,
+    lowest,
+    make_mesh,
+    plot,
+    pt2,
+    selected_ci,
+)
 from jaxqc.nnqs._bits import SENTINEL
 from jaxqc.nnqs._density_pairs import density_from_pairs
 
@@ -112,3 +123,13 @@ def test_density_matrices_from_pairs_are_those_of_the_kernel(norb):
     found = density_from_pairs(ham, padded, count, bra, ket)
     for ours, kernel in zip(found, density_matrices(ham, Configurations(padded, count), bra, ket), strict=True):
         np.testing.assert_allclose(ours, kernel, atol=1e-12)
+
+
+def test_meshes_of_all_devices():
+    assert make_mesh().devices.size == jax.device_count() and make_mesh(1).axis_names == ("devices",)
+    with pytest.raises(ValueError, match="number of jaxqc.nnqs.make_mesh is 0"):
+        make_mesh(0)
+    keys = jnp.asarray([[5], [3], [5]], jnp.uint64)
+    with jax.set_mesh(jax.make_mesh((1,), ("other",))):  # whatever mesh the caller works in
+        found = deduplicate(keys, make_mesh())
+    assert int(found.count) == 2 and np.asarray(found.keys[:2, 0]).tolist() == [3, 5]

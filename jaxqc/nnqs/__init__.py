@@ -23,6 +23,7 @@ from jaxqc.nnqs._energy import infidelity as infidelity
 from jaxqc.nnqs._energy import local_energies as local_energies
 from jaxqc.nnqs._energy import rayleigh_quotient as rayleigh_quotient
 from jaxqc.nnqs._hamiltonian import Hamiltonian as Hamiltonian
+from jaxqc.nnqs._mesh import make_mesh as make_mesh
 from jaxqc.nnqs._perturbation import pt2 as pt2
 from jaxqc.nnqs._plot import plot as plot
 from jaxqc.nnqs._properties import ao_density as ao_density

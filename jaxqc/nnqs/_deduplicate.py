@@ -71,7 +71,7 @@ def deduplicate(keys, mesh: Mesh | None = None, *, inverse: bool = False) -> Any
     if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
         raise ValueError(
             f"Argument mesh of jaxqc.nnqs.deduplicate must be a mesh of one axis, but it is {shorten(mesh)}; make one "
-            "with jax.make_mesh((jax.device_count(),), ('devices',))."
+            "with jaxqc.nnqs.make_mesh()."
         )
     with jax.set_mesh(None):  # whatever mesh the caller works in
         return _over_mesh(keys, Mesh(mesh.devices, mesh.axis_names), inverse)

@@ -18,6 +18,25 @@ from jaxqc.elements import shorten
 _SHARES = 8
 
 
+def make_mesh(number: int | None = None) -> Mesh:
+    """A mesh for argument `mesh` of `solve` and `deduplicate`: one axis over JAX's devices, those of all processes.
+
+    Call it after `jax.distributed.initialize`, where there are several processes.
+
+    Args:
+        number: how many devices, from the first one on; None for all of them.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    devices = jax.devices()
+    if number is not None and not 1 <= number <= len(devices):
+        raise ValueError(
+            f"Argument number of jaxqc.nnqs.make_mesh is {shorten(number)}, but JAX has {len(devices)} devices here."
+        )
+    return Mesh(np.array(devices[:number]), ("devices",))
+
+
 def check_mesh(mesh, name: str) -> Mesh:
     """A mesh of one axis.
 
@@ -27,7 +46,7 @@ def check_mesh(mesh, name: str) -> Mesh:
     if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
         raise ValueError(
             f"Argument mesh of {name} must be a mesh of one axis, but it is {shorten(mesh)}; make one with "
-            "jax.make_mesh((jax.device_count(),), ('devices',))."
+            "jaxqc.nnqs.make_mesh()."
         )
     return Mesh(mesh.devices, mesh.axis_names)
 
