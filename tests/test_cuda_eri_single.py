@@ -13,9 +13,9 @@ from jaxqc.integrals import _cuda_jk as cuda_jk
 from jaxqc.integrals import _cuda_pairs as cuda_pairs
 from jaxqc.integrals._cuda_classes import Quartets, Variant
 
-# Error of an integral of functions that are not contracted, in parts of its Schwarz bound; what the choice of quartets
-# relies on.
-ERROR = 1e-6
+# Error of an integral of functions that are not contracted, in parts of its Schwarz bound, on which the choice of
+# quartets relies; and that with f functions, whose horizontal recurrences lose a digit.
+ERROR, HIGH = 1e-6, 1e-5
 MIXED = Variant(False, mixed=True)
 
 
@@ -34,12 +34,16 @@ def in_single_precision(case, density, variant, classes):
 def check_class(case, bra, ket, variant=MIXED):
     density = case.densities("s" * variant.sets)
     got = in_single_precision(case, density, variant, [(bra, ket)])
+    first = cuda_pairs._first_functions(case.plan.ls, case.cart)
     schwarz = np.sqrt(np.einsum("ijij->ij", case.eri))
+    # The largest of each block of shells, as kernels have it.
+    largest = np.maximum.reduceat(np.maximum.reduceat(schwarz, first[:-1], 0), first[:-1], 1)
+    schwarz = np.repeat(np.repeat(largest, np.diff(first), 0), np.diff(first), 1)
     for n, d in enumerate(np.abs(density)):
         bounds = (schwarz * np.sum(schwarz * d), schwarz @ d @ schwarz)
         for found, expected, bound in zip(got, case.reference(density, bra, ket), bounds, strict=True):
             error = np.abs(found[n] - expected[n])
-            assert np.all(error <= ERROR * bound)
+            assert np.all(error <= (HIGH if max(*bra, *ket) > 2 else ERROR) * bound)
             assert np.max(error) > 1e-12 * np.max(bound)  # it was single precision
 
 
