@@ -23,8 +23,8 @@ _NONE = np.int32(1 << 30)
 _HERMITE_LMAX = 4
 _FIXED_POINT = 2.0**46
 _LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
-# Quartets whose bound times the density is below may be in single precision: errors are at most about 1e-6 of that (1e-5
-# with f functions), so that each contributes at most 1e-11 (1e-10) Hartree, of either sign.
+# Quartets whose bound times the density is below may be in single precision: errors are at most about 1e-6 of that
+# (1e-5 with f functions), so that each contributes at most 1e-11 (1e-10) Hartree, of either sign.
 SINGLE = 1e-5
 _CLIP = 1e30  # of densities in single precision; what is so large meets nothing there
 

@@ -42,9 +42,9 @@ def jk(
     - `threshold`: of the screening; Hartree.
     - `symmetric`: promises that the densities are symmetric, which saves work on GPUs.
     - `precision`: `"double"`, or `"mixed"`: GPUs compute quartets whose bound, as above, is below 1e-5 Hartree in
-      single precision, and sum them in double precision. The error of each is at most about 1e-6 of its bound, 1e-5 with
-      f functions (and more where primitives of a contraction cancel): 1e-11 to 1e-10 Hartree, of either sign. CPUs, and
-      derivatives, always work in double precision.
+      single precision, and sum them in double precision. The error of each is at most about 1e-6 of its bound, 1e-5
+      with f functions (and more where primitives of a contraction cancel): 1e-11 to 1e-10 Hartree, of either sign.
+      CPUs, and derivatives, always work in double precision.
     - `mesh`: a `jax.sharding.Mesh` whose devices share the work; each holds the density, and gets the whole result.
 
     **Returns:** `(J, K)`, each shaped as `density`, in Hartree; None for a matrix that is not wanted.
