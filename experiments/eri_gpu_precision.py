@@ -3,9 +3,9 @@
     python experiments/eri_gpu_precision.py 4420 4443 ...
 
 For each class, over contracted shells up to g on two centres: the largest error of an integral over the largest
-integral, of libcint, of the CPU, and of J of the GPU's kernel, which runs thread by thread on the CPU; and what is left
-where (e0|f0) are exact but for the last digit of a double and the rest of the bra's recurrence is done in doubles: the
-loss that no kernel with a horizontal recurrence after the contraction can avoid.
+integral, of libcint, of the CPU, and of J of the GPU's kernel, which runs thread by thread on the CPU. And of both
+horizontal recurrences alone, in doubles, from (e0|f0) that are exact but for their last digit: what kernels lose that
+contract before them.
 
 Extended precision (80 bits) by McMurchie and Davidson, doi:10.1016/0021-9991(78)90092-X; Boys functions of 45 digits.
 """
@@ -127,15 +127,10 @@ def spherical(x: np.ndarray, ls) -> np.ndarray:
     return x
 
 
-def recurrence(shells) -> np.ndarray:
-    """The bra's horizontal recurrence in doubles, from (e0| that are exact but for their last digit."""
-    first, second, *ket = shells
+def shifted(level: dict, first, second) -> np.ndarray:
+    """Functions (a, b) of a pair of shells from (e, 0), whose arrays `level` has by their powers."""
     apart = np.array(first[1]) - np.array(second[1])
-    noise, level = np.random.default_rng(0), {}
-    for e in range(first[0], first[0] + second[0] + 1):
-        exact = cartesian([(e, *first[1:]), (0, *second[1:]), *ket])[:, 0].astype(float)
-        exact *= 1 + 2.0**-53 * noise.uniform(-1, 1, exact.shape)
-        level |= {(c, (0, 0, 0)): exact[n] for n, c in enumerate(cartesian_powers(e))}
+    level = {(c, (0, 0, 0)): x for c, x in level.items()}
     for l in range(1, second[0] + 1):
         following = {}
         for b in cartesian_powers(l):
@@ -145,8 +140,22 @@ def recurrence(shells) -> np.ndarray:
             for a in (a for e in range(first[0], first[0] + second[0] - l + 1) for a in cartesian_powers(e)):
                 following[a, b] = level[tuple(np.add(a, unit)), low] + apart[axis] * level[a, low]
         level = following
-    rows = [[level[a, b] for b in cartesian_powers(second[0])] for a in cartesian_powers(first[0])]
-    return spherical(np.array(rows), [s[0] for s in shells])
+    return np.array([[level[a, b] for b in cartesian_powers(second[0])] for a in cartesian_powers(first[0])])
+
+
+def recurrences(shells) -> np.ndarray:
+    """Both horizontal recurrences in doubles, from (e0|f0) that are exact but for their last digit."""
+    (bra, ket), noise, level = (shells[:2], shells[2:]), np.random.default_rng(0), {}
+    powers = [[c for l in range(a[0], a[0] + b[0] + 1) for c in cartesian_powers(l)] for a, b in (bra, ket)]
+    for e in range(bra[0][0], bra[0][0] + bra[1][0] + 1):
+        ends = [(f, *ket[0][1:]) for f in range(ket[0][0], ket[0][0] + ket[1][0] + 1)]
+        sides = [(e, *bra[0][1:]), (0, *bra[1][1:])]
+        values = np.concatenate([cartesian([*sides, f, (0, *ket[1][1:])])[:, 0, :, 0] for f in ends], axis=1)
+        values = values.astype(float) * (1 + 2.0**-53 * noise.uniform(-1, 1, values.shape))
+        level |= dict(zip(cartesian_powers(e), values, strict=True))
+    half = shifted(level, *bra)
+    whole = shifted(dict(zip(powers[1], np.moveaxis(half, 2, 0), strict=True)), *ket)
+    return spherical(np.moveaxis(whole, (0, 1), (2, 3)), [s[0] for s in shells])
 
 
 @functools.cache
@@ -171,7 +180,7 @@ def row(bra, ket) -> dict[str, float]:
     case, mole, shells = system()
     first, n = mole.ao_loc_nr(), len(shells)
     exact = np.zeros_like(case.eri, Real)
-    largest, errors = 0.0, dict.fromkeys(("libcint", "CPU", "recurrence"), 0.0)
+    largest, errors = 0.0, dict.fromkeys(("libcint", "CPU", "recurrences"), 0.0)
 
     def members(pair):
         return [(i, j) for i in range(n) for j in range(i + 1) if (shells[i][0], shells[j][0]) in (pair, pair[::-1])]
@@ -182,7 +191,7 @@ def row(bra, ket) -> dict[str, float]:
         value = spherical(cartesian(quartet), [s[0] for s in quartet])
         at = np.ix_(*(range(first[s], first[s + 1]) for s in (i, j, k, l)))
         found = {"libcint": mole.intor_by_shell("int2e_sph", (i, j, k, l)).reshape(value.shape), "CPU": case.eri[at]}
-        found["recurrence"] = recurrence(quartet)
+        found["recurrences"] = recurrences(quartet)
         largest = max(largest, float(abs(value).max()))
         errors = {name: max(e, float(abs(found[name] - value).max())) for name, e in errors.items()}
         for x, y in itertools.product(((i, j), (j, i)), ((k, l), (l, k))):
