@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import jaxqc
 
 WINDOW = "builds are enqueued"
-_WAITS = ("Synchronize", "DtoH", "cuEventQuery", "cuMemAlloc", "cuMemFree")  # parts of names of the driver's functions
+_WAITS = ("Synchronize", "DtoH", "cuMemAlloc", "cuMemFree")  # parts of names of the driver's functions
 
 
 def trace(function, first, builds: int, folder: str) -> tuple[float, float]:
@@ -39,7 +39,7 @@ def trace(function, first, builds: int, folder: str) -> tuple[float, float]:
 
 
 def events(folder: str):
-    """(host events, device events), each (begin, end, name) in ns; of the host's, the driver's functions and ours."""
+    """(host events, device events), each (begin, end, name) in ns."""
     (path,) = Path(folder).rglob("*.xplane.pb")
     host, device = [], []
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
@@ -50,7 +50,7 @@ def events(folder: str):
             for e in line.events:
                 if on_device:
                     device.append((e.start_ns, e.start_ns + e.duration_ns, e.name))
-                elif e.name == WINDOW or e.name.startswith("cu"):
+                else:
                     host.append((e.start_ns, e.start_ns + e.duration_ns, e.name))
     return sorted(host), sorted(device)
 
@@ -74,7 +74,8 @@ def report(folder: str, builds: int) -> dict:
     copies = collections.Counter(name for *_, name in kernels if "emcpy" in name)
     idle, whole = gaps(kernels)
     return {
-        "driver": dict(called),
+        "driver": {name: n for name, n in called.items() if name.startswith("cu")},
+        "host": dict(called.most_common(25)),
         "copies": dict(copies),
         "launches": len(kernels),
         "builds": builds,
