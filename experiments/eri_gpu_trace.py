@@ -50,7 +50,7 @@ def events(folder: str):
             for e in line.events:
                 if on_device:
                     device.append((e.start_ns, e.start_ns + e.duration_ns, e.name))
-                else:
+                elif not e.name.startswith("$"):  # a function of Python
                     host.append((e.start_ns, e.start_ns + e.duration_ns, e.name))
     return sorted(host), sorted(device)
 
