@@ -25,7 +25,7 @@ from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._tables import tables_of
 
 MEMORY = 2 << 30  # bytes that the terms of one part may take
-_SAMPLES = 128  # sources from which the number of terms is estimated
+_SAMPLES = 1024  # sources from which the number of terms is estimated
 
 
 class External(NamedTuple):

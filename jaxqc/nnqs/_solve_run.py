@@ -38,8 +38,9 @@ class Run:
             module = Transformer(*self.sector, real=True)
         self.module = module
         optimizer = import_optax().adamw(3e-4) if optimizer is None else optimizer
-        objective = _objective_of(infidelity if getattr(module, "real", False) else distillation)
-        self.work = OneDevice(ham, settings, module.apply, self.sector, objective, optimizer, _LENGTH)
+        real = bool(getattr(module, "real", False))
+        objective = _objective_of(infidelity if real else distillation)
+        self.work = OneDevice(ham, settings, module.apply, self.sector, objective, optimizer, _LENGTH, real)
         if mesh is not None:
             self.work = ManyDevices(self.work, mesh)
         first = aufbau(*self.sector)

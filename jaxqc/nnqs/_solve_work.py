@@ -31,12 +31,12 @@ class OneDevice:
 
     best_external = staticmethod(_selected.best_external)
 
-    def __init__(self, ham, settings, apply, sector, objective, optimizer, length):
+    def __init__(self, ham, settings, apply, sector, objective, optimizer, length, real=False):
         self.ham, self.settings, self.apply, self.sector = ham, settings, apply, sector
         self.objective, self.optimizer, self.length = objective, optimizer, length
         self.batch = batch_size(sector)
         if isinstance(optimizer, Spring):
-            self.take_steps = make_spring_steps(optimizer, apply, sector, length)
+            self.take_steps = make_spring_steps(optimizer, apply, sector, length, real)
         else:
             self.take_steps = make_steps(objective, apply, optimizer, sector, self.batch, length)
 

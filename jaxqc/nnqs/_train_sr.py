@@ -39,17 +39,21 @@ class Spring(NamedTuple):
         return jax.tree.map(jnp.zeros_like, parameters)
 
 
-def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: int = 10):
-    """As `make_steps`, for the data of `solve`: links, a vector to learn, and whether it is learned (1 or 0)."""
+def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: int = 10, real: bool = False):
+    """As `make_steps`, for the data of `solve`: links, a vector to learn, and whether it is learned (1 or 0).
+
+    Phases of a `real` network have no derivatives, which leaves half of the rows and a quarter of the matrix.
+    """
+    parts = 1 if real else 2
 
     def jacobian(parameters, keys):
-        """Derivatives of log-amplitude and phase of every configuration, (2, n, parameters)."""
+        """Derivatives of log-amplitude and phase of every configuration, (parts, n, parameters)."""
         occupations = occupations_of(keys, sector)
         flat, restore = ravel_pytree(parameters)
 
         def single(vector, occupation):
-            log_amplitude, phase = apply(restore(vector), occupation[None])
-            return jnp.stack([log_amplitude[0], phase[0]]).astype(jnp.float64)
+            outputs = apply(restore(vector), occupation[None])
+            return jnp.concatenate(outputs[:parts]).astype(jnp.float64)
 
         return jnp.moveaxis(jax.lax.map(partial(jax.jacrev(single), flat), occupations, batch_size=32), 1, 0)
 
@@ -68,7 +72,7 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
             [
                 jnp.sum(psi * (h_psi - value * psi), axis=0) / norm / size,
                 (psi[0] * h_psi[1] - psi[1] * h_psi[0]) / norm / size,
-            ]
+            ][:parts]
         ).reshape(-1)
         rows = jacobian(state.parameters, keys)
         share, size = share.astype(rows.dtype), size.astype(rows.dtype)
