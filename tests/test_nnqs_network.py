@@ -288,6 +288,19 @@ def test_spring_takes_the_steps_of_the_natural_gradient(momentum):
     np.testing.assert_allclose(ravel_pytree(state.parameters)[0], expected, atol=1e-9)
 
 
+def test_phases_of_real_networks_need_no_rows():
+    ham = random_hamiltonian(3, 1, 1)
+    module, parameters, keys = network(ham, dtype=jnp.float64, real=True)
+    data = links_of(dense(ham, keys)), jnp.zeros(len(keys)), jnp.asarray(0.0)
+    spring, found = Spring(), []
+    for real in (False, True):
+        steps = make_spring_steps(spring, module.apply, Sector(3, 1, 1), length=2, real=real)
+        state, _ = steps(TrainState(parameters, spring.init(parameters), jnp.int32(0)), keys, data, jnp.int32(2))
+        found.append(jax.tree.leaves(state.parameters))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
 def test_batches_of_large_networks_are_smaller():
     sizes = [batch_size(Sector(norb, 2, 2), width) for norb, width in ((128, 512), (42, 32), (28, 32), (4, 32))]
     assert sizes[0] == 64 and sizes[-1] == 4096 and sizes == sorted(sizes)
