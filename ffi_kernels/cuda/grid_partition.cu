@@ -19,7 +19,7 @@
 #define BOUND 1e-26f      // of a product that no point of the ball can see
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
 #define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-14f)
-#define SMALL_OWN 0.03f  // the least that a point's own atom counts, so that small shares keep their precision
+#define SMALL_OWN 0.1f   // the least that a point's own atom counts, so that small shares keep their precision
 // Derivatives that are left out: of a partner, and weights of candidates; against the largest |cotangent * share| of the warp, or
 // against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
 #define SMALL_SLOPE 1e-11f
@@ -28,19 +28,34 @@
 #define SMALL_COLUMN 1e-14  // complete products, and d f / d log P_i, that derivatives do without
 #define HEADER 40
 
-// The step s(t), t from 0 to 2, and d log s / dt.
-template <class T>
-__device__ __forceinline__ T step(T t) {
+// The steps s(t) of N numbers t from 0 to 2, side by side for the latency.
+template <int N, class T>
+__device__ __forceinline__ void steps(T* t) {
 #if SCHEME == 0
 #pragma unroll
-  for (int i = 0; i < 2; i++) t = t * t * (T(1.5) - T(0.5) * t);
-  return t * t * (T(0.75) - T(0.25) * t);
+  for (int i = 0; i < 3; i++) {
+    T h[N];
+#pragma unroll
+    for (int u = 0; u < N; u++) h[u] = i < 2 ? T(1.5) - T(0.5) * t[u] : T(0.75) - T(0.25) * t[u];
+#pragma unroll
+    for (int u = 0; u < N; u++) t[u] *= t[u];
+#pragma unroll
+    for (int u = 0; u < N; u++) t[u] *= h[u];
+  }
 #else
-  t = T(1) + (t - T(1)) * T(1.0 / 0.64);
-  const T near = max(t > T(1) ? T(2) - t : t, T(0)), square = near * near;
-  const T below = T(1.09375) * square * square * (T(2) + near * (T(-2.4) + near * (T(1) - near * T(1.0 / 7.0))));
-  return t > T(1) ? T(1) - below : below;
+#pragma unroll
+  for (int u = 0; u < N; u++) {
+    const T v = T(1) + (t[u] - T(1)) * T(1.0 / 0.64), near = max(v > T(1) ? T(2) - v : v, T(0)), square = near * near;
+    const T below = T(1.09375) * square * square * (T(2) + near * (T(-2.4) + near * (T(1) - near * T(1.0 / 7.0))));
+    t[u] = v > T(1) ? T(1) - below : below;
+  }
 #endif
+}
+
+template <class T>
+__device__ __forceinline__ T step(T t) {
+  steps<1>(&t);
+  return t;
 }
 
 __device__ __forceinline__ double reciprocal(double v) {
@@ -66,23 +81,37 @@ __device__ __forceinline__ double inverse_root(double v) {
 #endif
 }
 
-__device__ __forceinline__ double log_slope(double t) {
+// d log s / dt of N numbers t, in their place.
+template <int N>
+__device__ __forceinline__ void log_slopes(double* t) {
 #if SCHEME == 0
   // With T(t) = t^2 h(t), h = (3 - t) / 2: d log T / d log t = 3 (2 - t) / (2 h), and three of these make up s.
-  double above = 3.375, below = fmax(fabs(t), 1e-290);  // rounding can make t negative
+  double above[N], below[N];
+#pragma unroll
+  for (int u = 0; u < N; u++) {
+    above[u] = 3.375;
+    below[u] = fmax(fabs(t[u]), 1e-290);  // rounding can make t negative
+  }
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    const double h = 1.5 - 0.5 * t;
-    above *= 2.0 - t;
-    below *= h;
-    t = t * t * h;
+    double h[N];
+#pragma unroll
+    for (int u = 0; u < N; u++) h[u] = 1.5 - 0.5 * t[u];
+#pragma unroll
+    for (int u = 0; u < N; u++) above[u] *= 2.0 - t[u];
+#pragma unroll
+    for (int u = 0; u < N; u++) below[u] *= h[u];
+#pragma unroll
+    for (int u = 0; u < N; u++) t[u] *= t[u] * h[u];
   }
-  return above * reciprocal(below);
+#pragma unroll
+  for (int u = 0; u < N; u++) t[u] = above[u] * reciprocal(below[u]);
 #else
-  const double value = step(t);
-  t = 1.0 + (t - 1.0) * (1.0 / 0.64);
-  const double near = fmax(t * (2.0 - t), 0.0);
-  return value > 1e-290 ? (1.09375 / 0.64) * near * near * near * reciprocal(value) : 0.0;
+#pragma unroll
+  for (int u = 0; u < N; u++) {
+    const double value = step(t[u]), v = 1.0 + (t[u] - 1.0) * (1.0 / 0.64), near = fmax(v * (2.0 - v), 0.0);
+    t[u] = value > 1e-290 ? (1.09375 / 0.64) * near * near * near * reciprocal(value) : 0.0;
+  }
 #endif
 }
 
@@ -163,8 +192,9 @@ __device__ __forceinline__ double length_of(const Arm& arm) {
   return square * inverse_root(fmax(square, 1e-290));
 }
 
-// Calls visit(j, which candidates have partner j, their pairs, the distance of j) for the nearest partners or for all others, or for
-// all. Pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
+// Calls visit(first partner, votes, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
+// their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes k / 4 says whether
+// candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
 enum Partners { NEAREST, DISTANT, ALL };
 template <class Visit>
 __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, Partners which, const Visit& visit) {
@@ -208,41 +238,35 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
 #pragma unroll
       for (int u = l; u < l + 4; u++) lengths[32 * u] = length_of(arm_of(w, (met_by >> u) & 1 ? partner(base + u) : 0));
     }
-#pragma unroll 1
-    for (; met_by; met_by &= met_by - 1) {
-      const int l = __ffs(static_cast<int>(met_by)) - 1;
-      unsigned mask = 0;
-#pragma unroll
-      for (int round = 0; round < BATCH / 4; round++) {
-        // Bits 0, 8, 16 and 24 side by side.
-        mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
-      }
-      visit(partner(base + l), mask, stage + l, lengths[32 * l]);
-    }
+    visit(base, votes, met_by);
   }
 }
 
-// The first candidate in the mask, which loses it; `other` where there is none.
+// The first bit of the mask, which loses it; `other` where there is none.
 __device__ __forceinline__ int next_of(unsigned& mask, int other) {
   const int k = mask ? __ffs(static_cast<int>(mask)) - 1 : other;
   mask &= mask - 1;
   return k;
 }
 
-// Multiplies the products of N candidates at once, for the latency, with the steps for a partner; the first may be done again.
+// The product of the steps of a candidate at distance r for N partners at once, of which the last may be missing.
 template <int N>
-__device__ __forceinline__ void multiply_some(unsigned& mask, const double2* pair, double length, const double* r, double* product) {
-  int k[N];
-  double value[N];
+__device__ __forceinline__ double product_of(unsigned& mask, const double2* pairs, const double* lengths, double r) {
+  double t[N];
+  bool met[N];
 #pragma unroll
   for (int u = 0; u < N; u++) {
-    k[u] = next_of(mask, k[0]);
-    const double2 p = pair[STAGE * k[u]];
-    const double mu = (r[32 * k[u]] - length) * p.x;
-    value[u] = product[32 * k[u]] * step((1.0 - mu) * (1.0 - p.y * (1.0 + mu)));
+    met[u] = mask;
+    const int l = next_of(mask, 0);
+    const double2 p = pairs[l];
+    const double mu = (r - lengths[32 * l]) * p.x;
+    t[u] = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
   }
+  steps<N>(t);
+  t[N - 1] = met[N - 1] ? t[N - 1] : 1.0;
 #pragma unroll
-  for (int u = 0; u < N; u++) product[32 * k[u]] = value[u];
+  for (int u = 1; u < N; u++) t[0] *= t[u];
+  return t[0];
 }
 
 // Products of the candidates in `live`, which follow each other, over the nearest partners, with their distances; or, of any, over the
@@ -257,14 +281,19 @@ __device__ __noinline__ void multiply(Patch w, unsigned live, float cut, Partner
       product[32 * k] = 1.0;
     }
   }
-  const auto visit = [&](int, unsigned mask, const double2* pair, double length) {
+  const auto visit = [&](int, const unsigned* votes, unsigned) {
 #pragma unroll 1
-    while (mask) {
-      if (__popc(mask) > 2) {
-        multiply_some<4>(mask, pair, length, r, product);
-      } else {
-        multiply_some<2>(mask, pair, length, r, product);
-      }
+    for (unsigned some = live; some;) {
+      const int k = next_of(some, 0);
+      unsigned mask = (k & 8 ? k & 4 ? votes[3] : votes[2] : k & 4 ? votes[1] : votes[0]) >> (8 * (k & 3)) & 255u;
+      if (!mask) continue;
+      const double of_k = r[32 * k];
+      double value = product[32 * k];
+      const double2* pairs = w.stage() + STAGE * k;
+#pragma unroll 1
+      while (__popc(mask) > 2) value *= product_of<4>(mask, pairs, w.lengths(), of_k);
+      if (mask) value *= product_of<2>(mask, pairs, w.lengths(), of_k);
+      product[32 * k] = value;
     }
   };
   sweep(w, live, cut, which, visit);
@@ -275,21 +304,28 @@ __device__ __noinline__ void multiply(Patch w, unsigned live, float cut, Partner
 template <int N>
 __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, double length, const double* r, const double* weight,
                                        double* rate, double& push, int* k, double* along) {
-  double changed[N];
+  double mu[N], slope[N], factor[N];
 #pragma unroll
   for (int u = 0; u < N; u++) {
     k[u] = next_of(mask, -1);
     const int safe = k[u] < 0 ? k[0] : k[u];
     const double2 p = pair[STAGE * safe];
-    const double mu = (r[32 * safe] - length) * p.x, t = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
-    const double slope = -weight[32 * safe] * p.x * (1.0 - 2.0 * p.y * mu) * log_slope(t);
+    mu[u] = (r[32 * safe] - length) * p.x;
+    slope[u] = (1.0 - mu[u]) * (1.0 - p.y * (1.0 + mu[u]));
+    factor[u] = weight[32 * safe] * p.x * (2.0 * p.y * mu[u] - 1.0);
+    mu[u] *= p.x;
+  }
+  log_slopes<N>(slope);
+#pragma unroll
+  for (int u = 0; u < N; u++) {
+    slope[u] *= factor[u];
     // |R_i - R_j| changes along (R_i - R_j) / |R_i - R_j|.
-    along[u] = slope * mu * p.x;
-    changed[u] = rate[32 * safe] + slope;
-    push -= k[u] < 0 ? 0.0 : slope;
+    along[u] = slope[u] * mu[u];
+    push -= k[u] < 0 ? 0.0 : slope[u];
+    slope[u] += rate[32 * (k[u] < 0 ? k[0] : k[u])];
   }
 #pragma unroll
-  for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = changed[u];
+  for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = slope[u];
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
@@ -527,32 +563,44 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         __syncwarp();
         for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
         const int component = min(lane & 7, 2);
-        const auto visit = [&](int j, unsigned mask, const double2* pair, double length) {
-          const Arm arm = arm_of(w, j);
-          const double place = __ldg(coords + 3 * j + component);
-          double push = 0.0, drawn_j = 0.0;
+        const auto visit = [&](int first_partner, const unsigned* votes, unsigned some) {
 #pragma unroll 1
-          while (mask) {
-            int k[4] = {-1, -1, -1, -1};
-            double along[4] = {};
-            if (__popc(mask) > 2) {
-              slopes<4>(mask, pair, length, r, product, rate, push, k, along);
-            } else {
-              slopes<2>(mask, pair, length, r, product, rate, push, k, along);
+          while (some) {
+            const int l = next_of(some, 0), j = first_partner + l;
+            const double2* pair = w.stage() + l;
+            const double length = w.lengths()[32 * l];
+            unsigned mask = 0;
+#pragma unroll
+            for (int round = 0; round < BATCH / 4; round++) {
+              // Bits 0, 8, 16 and 24 side by side.
+              mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
             }
-            const double sum = sums_of_warp(along, lane);
-            const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
-            if (whose >= 0 && (lane & 7) < 3) {
-              const double v = sum * (__ldg(coords + 3 * atoms[whose] + component) - place);
-              drawn[3 * whose + component] -= v;
-              drawn_j += v;
+            const Arm arm = arm_of(w, j);
+            const double place = __ldg(coords + 3 * j + component);
+            double push = 0.0, drawn_j = 0.0;
+#pragma unroll 1
+            while (mask) {
+              int k[4] = {-1, -1, -1, -1};
+              double along[4] = {};
+              if (__popc(mask) > 2) {
+                slopes<4>(mask, pair, length, r, product, rate, push, k, along);
+              } else {
+                slopes<2>(mask, pair, length, r, product, rate, push, k, along);
+              }
+              const double sum = sums_of_warp(along, lane);
+              const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
+              if (whose >= 0 && (lane & 7) < 3) {
+                const double v = sum * (__ldg(coords + 3 * atoms[whose] + component) - place);
+                drawn[3 * whose + component] -= v;
+                drawn_j += v;
+              }
             }
+            drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
+            drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
+            __syncwarp();  // other lanes may add to `drawn` next
+            const double sum = sum_up(length > 0.0 ? push * reciprocal(length) : 0.0, arm);
+            if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
           }
-          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
-          drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
-          __syncwarp();  // other lanes may add to `drawn` next
-          const double sum = sum_up(length > 0.0 ? push * reciprocal(length) : 0.0, arm);
-          if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
         };
         sweep(w, live, cut, ALL, visit);
         __syncwarp();
