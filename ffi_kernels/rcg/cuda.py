@@ -7,6 +7,7 @@ axes are added up; both need the horizontal recurrences of bra and ket.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from .cartesian import pair_components
 from .emit import emit_hrr, emit_vrr
@@ -40,6 +41,7 @@ def _products(la: int, lb: int) -> Iterator[str]:
     yield "}\n"
 
 
+@cache
 def class_header(
     cls: Class, cart: bool, registers: bool, options: Options = DEFAULT, uncontracted: bool = False
 ) -> str:

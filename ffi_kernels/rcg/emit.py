@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from .allocator import allocate, lifetimes
 from .cartesian import Component, ncomp, pair_components, raised
@@ -240,6 +241,7 @@ def _sum(group: Sequence[tuple[float, int | None, int]]) -> str:
     return " + ".join(parts)
 
 
+@cache
 def emit_hrr(la: int, lb: int, spherical: bool = True, transposed: bool = False, options: Options = DEFAULT) -> str:
     """The horizontal recurrence of one side, ``hrr_sph_lalb`` or ``hrr_cart_lalb``, or its adjoint ``hrr_t_...``.
 

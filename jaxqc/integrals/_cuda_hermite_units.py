@@ -39,22 +39,28 @@ def _boys_tables(top: int, single: bool) -> tuple[np.ndarray, tuple[int, ...]]:
 
     **Returns:** `(top + 1, 16, 21)` or `(top + 1, 16, 11)`, and the degrees.
     """
+    tables, degrees = zip(*[_boys_table(n, single) for n in range(top + 1)], strict=True)
+    return np.stack(tables), degrees
+
+
+@functools.cache
+def _boys_table(n: int, single: bool) -> tuple[np.ndarray, int]:
+    """The polynomials of F_n, and their degree."""
     dtype, stride, extent, tolerance = (np.float32, 11, 18, 2e-8) if single else (np.float64, 21, 36, 1e-15)
-    tables, degrees = np.zeros((top + 1, _ROWS, stride), dtype), []
     nodes = np.cos(np.arccos(np.longdouble(-1)) * (np.arange(32, dtype=np.longdouble) + 0.5) / 32) / 2
     vandermonde = np.polynomial.chebyshev.chebvander(2 * nodes, 31)
-    for n in range(top + 1):
-        t = (np.arange(_ROWS)[:, None] + nodes) * (np.longdouble(extent + 2 * n) / (_ROWS - np.longdouble(0.5)))
-        values = _boys(n, np.abs(t))
-        values[0] = _boys_near_zero(n, t[0])  # the polynomial about 0 has nodes at negative T
-        series = values @ vandermonde / 16
-        series[:, 0] /= 2
-        size = np.max(np.abs(series), axis=0)
-        degrees.append(int(np.flatnonzero(size > tolerance / (2 * n + 1))[-1]))
-        for row, coefficients in enumerate(series[:, : degrees[-1] + 1]):
-            polynomial = np.polynomial.chebyshev.cheb2poly(coefficients)
-            tables[n, row, : len(polynomial)] = polynomial * 2.0 ** np.arange(len(polynomial))
-    return tables, tuple(degrees)
+    t = (np.arange(_ROWS)[:, None] + nodes) * (np.longdouble(extent + 2 * n) / (_ROWS - np.longdouble(0.5)))
+    values = _boys(n, np.abs(t))
+    values[0] = _boys_near_zero(n, t[0])  # the polynomial about 0 has nodes at negative T
+    series = values @ vandermonde / 16
+    series[:, 0] /= 2
+    size = np.max(np.abs(series), axis=0)
+    degree = int(np.flatnonzero(size > tolerance / (2 * n + 1))[-1])
+    table = np.zeros((_ROWS, stride), dtype)
+    for row, coefficients in enumerate(series[:, : degree + 1]):
+        polynomial = np.polynomial.chebyshev.cheb2poly(coefficients)
+        table[row, : len(polynomial)] = polynomial * 2.0 ** np.arange(len(polynomial))
+    return table, degree
 
 
 def _boys(n: int, t: np.ndarray) -> np.ndarray:
