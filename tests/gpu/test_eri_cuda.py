@@ -150,3 +150,13 @@ def test_a_derivative_with_respect_to_the_density_is_a_build(water):
     other = density[::-1, ::-1]
     tangent = jax.jvp(lambda d: jaxqc.integrals.jk(mol, d), (density,), (other,))[1]
     assert _error(tangent, jaxqc.integrals.jk(mol, other)) < 1e-12
+
+
+def test_memory_is_bounded(water, monkeypatch):
+    mol, density = water
+    want = jaxqc.integrals.jk(mol, density, symmetric=True)
+    monkeypatch.setenv("JAXQC_MEMORY", repr((jaxqc.integrals.jk_memory(mol, symmetric=True) - 1) / 2**30))
+    assert _error(jax.jit(lambda d: jaxqc.integrals.jk(mol, d, symmetric=True))(density), want) < 1e-11
+    monkeypatch.setenv("JAXQC_MEMORY", "1e-6")
+    with pytest.raises(ValueError, match="may take"):
+        jax.jit(lambda d: jaxqc.integrals.jk(mol, d, symmetric=True))(density)
