@@ -67,6 +67,10 @@ def test_what_users_ask_for(monkeypatch):
     assert jaxqc.integrals.jk_memory(mol, symmetric=True) == least
     with pytest.raises(ValueError, match="at least one density and one matrix"):
         jaxqc.integrals.jk_memory(mol, 0)
+    monkeypatch.setenv("JAXQC_MEMORY", "1e-6")
+    build = jax.jit(lambda d: jaxqc.integrals.jk(mol, d)).trace(jnp.zeros((3, mol.nao, mol.nao)))
+    with pytest.raises(ValueError, match="for 3 densities takes up to .* fewer at a time"):
+        build.lower(lowering_platforms=("cuda",))
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-1", "nan"])

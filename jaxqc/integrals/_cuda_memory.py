@@ -74,9 +74,9 @@ def by_hermite(
         return True
     least = needed(*size, False)
     if least > room:
-        hint = "fewer densities at a time, " if densities > 1 else ""
+        number, hint = ("one density", "") if densities == 1 else (f"{densities} densities", "fewer at a time, ")
         raise ValueError(
-            f"A build of J and K for {densities} densities takes up to {least / _GIB:.3g} GiB on the GPU, but may take "
+            f"A build of J and K for {number} takes up to {least / _GIB:.3g} GiB on the GPU, but may take "
             f"{room / _GIB:.3g} GiB. Give JAX more of the GPU (XLA_PYTHON_CLIENT_MEM_FRACTION), raise the environment "
             f"variable JAXQC_MEMORY (GiB) if you set it, or try {hint}a smaller basis, or CPUs (JAX_PLATFORMS=cpu)."
         )
