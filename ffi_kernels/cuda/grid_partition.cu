@@ -16,10 +16,9 @@
 #define STAGE 8           // partners whose pairs it holds
 #define NEGLIGIBLE 1e-20  // share of the point's own atom that counts as none
 #define UNSEEN 1e-16      // product, against the largest over the nearest partners, of a candidate that changes nothing
-#define BOUND 1e-26f      // of a product that no point of the ball can see
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
 #define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-14f)
-#define SMALL_OWN 0.1f   // the least that a point's own atom counts, so that small shares keep their precision
+#define SMALL_OWN 0.1f  // the least that a point's own atom counts, so that small shares keep their precision
 // Derivatives that are left out: of a partner, and weights of candidates; against the largest |cotangent * share| of the warp, or
 // against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
 #define SMALL_SLOPE 1e-11f
@@ -150,7 +149,7 @@ struct Patch {
   const double* coords;
   const double2* pairs;
   double X, Y, Z;
-  float margin;  // how much a difference of two distances can vary over the points
+  float radius;  // of the ball around the points
   int base, natm, nears, lane;
 
   static constexpr int COLUMNS = REVERSE ? 3 : 2;
@@ -174,7 +173,7 @@ struct Patch {
   // [NEAR] the nearest atoms, and how far they are at most
   __device__ __forceinline__ int* near() const { return atoms() + BATCH; }
   __device__ __forceinline__ float* reach() const { return reinterpret_cast<float*>(near() + NEAR); }
-  // [natm] distances from the centre, positive, of the nearest atoms negative; all candidates
+  // [natm] distances from the centre, positive, of the nearest atoms negative, odd bits of atoms that own a point; all candidates
   __device__ __forceinline__ float* off() const { return reach() + NEAR; }
   __device__ __forceinline__ short* list() const { return reinterpret_cast<short*>(off() + natm); }
 };
@@ -190,6 +189,23 @@ __device__ __forceinline__ Arm arm_of(const Patch& w, int j) {
 __device__ __forceinline__ double length_of(const Arm& arm) {
   const double square = arm.x * arm.x + arm.y * arm.y + arm.z * arm.z;
   return square * inverse_root(fmax(square, 1e-290));
+}
+
+__device__ __forceinline__ float power(float v, float exponent) { return exp2f(exponent * log2f(v)); }
+
+// The step of an atom for a partner whose pair with it is given, from the bound mu.
+__device__ __forceinline__ float bound_of(const double2& pair, float mu) {
+  return step(fminf(fmaxf((1.0f - mu) * (1.0f + static_cast<float>(pair.y) * (1.0f + mu)), 0.0f), 2.0f));
+}
+
+// A bound of 1 + mu_ij over the ball, from the distances of its centre. |grad (r_i - r_j)| is at most 2, and at most
+// sqrt(2 (1 + mu) |R_i - R_j|^2 / (r_i r_j)), so that sqrt(1 + mu) changes by at most 1 / sqrt(2 r_i r_j) along a path.
+__device__ __forceinline__ float largest_of(float ri, float rj, float inverse, float radius) {
+  const float centre = 1.0f + (ri - rj + 1e-3f) * inverse, u = centre + 2.0f * radius * inverse;
+  const float least_i = ri - radius, least_j = rj - radius;
+  if (!(least_i > 0.0f && least_j > 0.0f)) return u;
+  const float root = sqrtf(fmaxf(centre, 0.0f)) + radius * rsqrtf(2.0f * least_i * least_j);
+  return fminf(u, 1.0001f * root * root);
 }
 
 // Calls visit(first partner, votes, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
@@ -221,8 +237,9 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
       bool met = (live >> k) & 1 && j >= 0;
       if (met) {
         const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
-        const float u = (1.0f + (fabsf(off[atoms[k]]) - fabsf(off[j]) + w.margin) * inverse) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
-        met = !(inverse > 0.0f && inverse < 1.0f && u < limit);
+        const float u = largest_of(fabsf(off[atoms[k]]), fabsf(off[j]), inverse, w.radius) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
+        // Derivatives have another factor of 1 / |R_i - R_j|.
+        met = !(inverse > 0.0f && inverse < 1.0f && u < (which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit));
         stage[STAGE * k + (lane & 7)] = loaded[round];
       }
       votes[round] = __ballot_sync(0xffffffffu, met);
@@ -374,19 +391,22 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       return square * rsqrtf(fmaxf(square, 1e-30f));
     };
     const float radius = -least_of_warp(-1.00001f * from_centre(X, Y, Z)) + 1e-3f;
-    w.margin = 2.0f * radius;
+    w.radius = radius;
     __syncwarp();
     float best = NONE;
     int which = 0;
 #pragma unroll 1
     for (int j = lane; j < natm; j += 32) {
       const float d = from_centre(__ldg(coords + 3 * j), __ldg(coords + 3 * j + 1), __ldg(coords + 3 * j + 2)) + 1e-9f;
-      off[j] = d;
+      off[j] = __uint_as_float(__float_as_uint(d) & ~1u);
       if (d < best) {
         best = d;
         which = j;
       }
     }
+    __syncwarp();
+    off[own] = __uint_as_float(__float_as_uint(off[own]) | 1u);
+    __syncwarp();
     // The products of candidates in columns: over the nearest partners at first, and then complete.
     double total = 0.0, owned = 0.0, reference = 0.0;  // reference: the largest over the nearest partners among the nearest atoms
     int candidates = 0, held = 0, nears = 0;
@@ -416,16 +436,17 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
     };
 #endif
-    // Whether the product of atom i can reach `enough` at a point of the ball; of all atoms, or of those that are not near.
-    const auto can_reach = [&](int i, float enough) {
+    // Whether the product of atom i can matter at a point of the ball where the largest is `largest`.
+    const auto can_matter = [&](int i, float largest) {
+      const bool owns = __float_as_uint(off[i]) & 1;
+      const float enough = fmaxf(static_cast<float>(owns ? 0.01 * NEGLIGIBLE : UNSEEN) * largest, 1e-37f);
       const float nearest = fmaxf(fabsf(off[i]) - radius, 0.0f);
       float bound = 1.0f;
 #pragma unroll 1
       for (int m = 0; m < nears && !(bound < enough); m++) {
         if (near[m] == i) continue;
         const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
-        const float mu = fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f), shift = static_cast<float>(pair.y);
-        bound *= step(fminf(fmaxf((1.0f - mu) * (1.0f + shift * (1.0f + mu)), 0.0f), 2.0f));
+        bound *= bound_of(pair, fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f));
       }
       return !(bound < enough);
     };
@@ -464,7 +485,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         if (lane == winner) {
           near[nears] = which;
           reach[nears] = best + radius;
-          off[which] = -best;
+          off[which] = -off[which];
           best = NONE;
 #pragma unroll 1
           for (int j = lane; j < natm; j += 32) {
@@ -478,7 +499,15 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       __syncwarp();
       w.nears = nears;
       const int mine = lane < nears ? near[lane] : 0;
-      append(lane < nears && can_reach(mine, BOUND), mine);
+      // The product of the nearest atom over the others is at least this.
+      float largest = 1.0f;
+      if (lane > 0 && lane < nears) {
+        const double2 pair = __ldg(pairs + static_cast<long long>(mine) * natm + near[0]);
+        largest = bound_of(pair, fminf((reach[0] - reach[lane] + 2.0f * radius) * static_cast<float>(pair.x), 1.0f));
+      }
+#pragma unroll
+      for (int o = 16; o; o >>= 1) largest *= __shfl_xor_sync(0xffffffffu, largest, o);
+      append(lane < nears && can_matter(mine, largest), mine);
     }
     // d f = f (d log P_own - sum_i f_i d log P_i)
     const auto column = [&](int i, double value, double share) {
@@ -511,9 +540,9 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
             }
             held = keep(begin, UNSEEN, 0.01 * NEGLIGIBLE);
             if (start) {
-              const float enough = fmaxf(static_cast<float>(0.01 * NEGLIGIBLE * least_of_warp(reference)), 1e-37f);
+              const float largest = static_cast<float>(least_of_warp(reference));
 #pragma unroll 1
-              for (int i = lane; i - lane < natm; i += 32) append(i < natm && off[i] > 0.0f && can_reach(i, enough), i);
+              for (int i = lane; i - lane < natm; i += 32) append(i < natm && off[i] > 0.0f && can_matter(i, largest), i);
               __syncwarp();
             }
           }
@@ -523,7 +552,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           for (int k = complete; k < held; k++) {
             // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
             const float part = fmaxf(static_cast<float>(product[32 * k] * scale), atoms[k] == own ? SMALL_OWN : 0.0f);
-            const float limit = least_of_warp(SCHEME ? 0.36f : exp2f(0.125f * log2f(SMALL_FACTOR / (8.6f * part + 1e-30f))));
+            const float limit = least_of_warp(SCHEME ? 0.36f : power(SMALL_FACTOR / (8.6f * part + 1e-30f), 0.125f));
             if (lane == k) cut = limit;
           }
           multiply(w, (1u << held) - (1u << complete), cut, DISTANT);
@@ -555,7 +584,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) continue;
           live |= 1u << k;
           // The derivative of that tail is at most 137 u^7 / R.
-          const float limit = least_of_warp(SCHEME ? 0.36f : exp2f((1.0f / 7.0f) * log2f(SMALL_SLOPE / (137.0f * size + 1e-37f))));
+          const float limit = least_of_warp(SCHEME ? 0.36f : power(SMALL_SLOPE / (137.0f * size + 1e-37f), 1.0f / 7.0f));
           if (lane == k) cut = limit;
           product[32 * k] = weight;
           rate[32 * k] = 0.0;
