@@ -31,6 +31,7 @@ from jaxqc.nnqs._properties import dipole_moment as dipole_moment
 from jaxqc.nnqs._selected import SelectedCI as SelectedCI
 from jaxqc.nnqs._selected import State as State
 from jaxqc.nnqs._selected import extrapolate as extrapolate
+from jaxqc.nnqs._selected import natural_orbitals as natural_orbitals
 from jaxqc.nnqs._selected import selected_ci as selected_ci
 from jaxqc.nnqs._slater_condon import diagonal as diagonal
 from jaxqc.nnqs._slater_condon import element as element

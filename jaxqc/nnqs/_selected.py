@@ -295,8 +295,21 @@ def positions(kept, *, size):
 
 
 def natural_orbitals(ham, size: int = 2000) -> np.ndarray:
-    """(norb, norb) natural orbitals of a small selected CI in the orbitals of `ham`, by falling occupation."""
-    found = selected_ci(ham, size, epsilon=1e-5)
+    """Natural orbitals of a small selected CI, by falling occupation, for `Hamiltonian.rotate`.
+
+    They make the wave function of strongly correlated molecules more compact; labels of orbitals are kept.
+
+    Args:
+        ham: `Hamiltonian`.
+        size: configurations of the set at which to end.
+
+    Returns:
+        (norb, norb) coefficients in the orbitals of `ham`.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+    """
+    found = selected_ci(ham, size, epsilon=1e-5, growth=4.0)
     dm1 = np.asarray(density_matrices(ham, found.configurations, found.vector)[0])
     labels = np.asarray(ham.irreps or (0,) * ham.norb)
     # Labels of different representations move them apart: none are mixed, whatever is degenerate.
