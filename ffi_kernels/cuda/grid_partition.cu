@@ -7,9 +7,9 @@
 // those whose products are complete make room. What belongs to pairs of atoms is staged there for 8 partners at a time. The code is
 // kept short, as all of it runs in turn and has to stay in the instruction cache.
 //
-// What a pullback reads of the products, the shares of evaluations that are to be differentiated leave behind: of each warp, in 40
-// doubles, where its columns are (-1: nowhere, so that they have to be made again), their number, their atoms, and the shares of its
-// points; and the columns, d f / d log P_i of atoms i, wherever there was place.
+// Shares that are to be differentiated leave behind what their pullback needs of the products: of each warp, in a header, where its
+// columns are (-1: nowhere, so that they have to be made again), their number, their atoms, and the shares of its points; and the
+// columns, d f / d log P_i of atoms i, wherever there was place.
 // Macros: SCHEME 0 Becke, 1 Stratmann; REVERSE 0 fractions, 1 pullback; BLOCKS of 128 threads a multiprocessor.
 #define NEAR 16           // partners that bound a product,
 #define BATCH 16          // candidates that a warp holds at once
@@ -346,8 +346,8 @@ __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, doub
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
-// mean: of |cotangent| over all points. columns: what shares leave behind, or null, which has
-// places for some columns, `taken` of which are.
+// mean: of |cotangent| over all points. headers, columns: what shares leave behind (headers null: nothing); `taken` of the places for
+// columns are.
 extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const double* coords, const double* points, const int* owner,
                                                                          const double2* pairs, const double* cotangent,
                                                                          const double* mean, double* headers, double* columns,
