@@ -11,6 +11,7 @@ perceptron of three times 512.
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -23,7 +24,7 @@ from jaxqc import nnqs
 from jaxqc.nnqs._coupling import couple_fixed, round_capacity
 from jaxqc.nnqs._cuda_network import random_weights
 from jaxqc.nnqs._energy import distillation
-from jaxqc.nnqs._network import Shape, log_probability
+from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability
 from jaxqc.nnqs._solve import Settings
 from jaxqc.nnqs._solve_expand import by_amplitude
 from jaxqc.nnqs._solve_run import _objective_of
@@ -146,10 +147,10 @@ def deduplication(words, number, emit):
     })  # fmt: skip
 
 
-def iteration(name, ham, sources, emit):
+def iteration(name, ham, sources, emit, precision):
     """Milliseconds of each stage of one iteration of the paper's algorithm."""
     sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
-    module = nnqs.Transformer(*sector)
+    module = nnqs.Transformer(*sector, inference=precision)
     settings = Settings(0, sources, 0, "projected", "amplitude", 0, 0, 1, 2, EPSILON, 16 << 30)
     configurations = sources_of(ham, sources)
     parameters = jax.jit(module.init)(jax.random.key(0), nnqs.unpack(configurations.keys[:1], ham.norb))
@@ -195,7 +196,8 @@ def main(options):
                 ham = nnqs.Hamiltonian.from_fcidump(file)
             else:
                 ham = nnqs.Hamiltonian.from_molecule(jaxqc.Molecule(ATOMS, basis="cc-pvdz"))
-            for part, function in (("couplings", couplings), ("iteration", iteration)):
+            stages = partial(iteration, precision=options.inference)
+            for part, function in (("couplings", couplings), ("iteration", stages)):
                 for sources in options.sources if part in options.parts else ():
                     function(name, ham, sources, emit)
     if options.json:
@@ -210,6 +212,7 @@ if __name__ == "__main__":
     parser.add_argument("--sources", type=int, nargs="+", default=[4000, 32000], help="(default 4000 32000)")
     parser.add_argument("--orbitals", type=int, nargs="+", default=[42, 28], help="of inference (default 42 28)")
     parser.add_argument("--number", type=int, default=1 << 17, help="configurations of inference (default 2^17)")
+    parser.add_argument("--inference", choices=PRECISIONS, default="plain", help="of an iteration (default plain)")
     parser.add_argument("--keys", type=int, default=1 << 27, help="keys of de-duplication (default 2^27)")
     parser.add_argument("--json", help="file for all rows")
     main(parser.parse_args())

@@ -39,9 +39,9 @@ class Transformer(nn.Module):
             configuration is evaluated twice. Needs nalpha == nbeta.
         dtype: of parameters and products; log-probabilities are added in float64.
         inference: how amplitudes are computed on NVIDIA GPUs where no derivative is taken, and width is 32, heads 4 and
-            norb at most 64: "float32" by a fused kernel to that accuracy, "float16" by one with products in half
-            precision (there, phases have products of 11 bits), "plain" as everywhere else. In the kernels, queries,
-            keys, values and activations beyond 4000 give NaN. Derivatives are always those of plain JAX.
+            norb at most 64: "plain" as everywhere else, "float32" by a fused kernel to that accuracy (phases, too, get
+            products of 24 bits), "float16" by one with products in half precision. In the kernels, queries, keys,
+            values and activations beyond 4000 give NaN. Derivatives are always those of plain JAX.
 
     Example:
         >>> import jax, jaxqc
@@ -64,7 +64,7 @@ class Transformer(nn.Module):
     real: bool = False
     spin_flip: bool = False
     dtype: Any = jnp.float32
-    inference: str = "float32"
+    inference: str = "plain"
 
     @property
     def inference_batch(self) -> int:
@@ -99,7 +99,7 @@ class Transformer(nn.Module):
         else:
             log_p = log_p_of(occupations)
         # By default GPUs take 11 bits of numbers in single precision.
-        precision = None if self.inference == "float16" else jax.lax.Precision.HIGHEST
+        precision = jax.lax.Precision.HIGHEST if self.inference == "float32" else None
         dense = partial(nn.Dense, dtype=self.dtype, param_dtype=self.dtype, precision=precision)
         hidden = 2 * occupations.reshape(len(occupations), 2 * self.norb).astype(self.dtype) - 1
         for width in self.phase_layers:
