@@ -80,5 +80,15 @@ def test_a_limit_without_meaning_is_refused(text, monkeypatch):
         _cuda_memory.limit()
 
 
-def test_without_a_limit_there_is_that_of_jax():
-    assert _cuda_memory.limit() > 0 and np.isinf(_cuda_memory.limit())  # CPUs state none
+@pytest.mark.parametrize(
+    "stats", [None, {}, {"bytes_limit": 0}, {"bytes_limit": 3 * GIB}, RuntimeError("no statistics")]
+)
+def test_without_a_limit_there_is_that_of_jax(stats, monkeypatch):
+    class Device:
+        def memory_stats(self):
+            if isinstance(stats, Exception):
+                raise stats
+            return stats
+
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
+    assert _cuda_memory.limit() == (3 * GIB if isinstance(stats, dict) and stats.get("bytes_limit") else np.inf)

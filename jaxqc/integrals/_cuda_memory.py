@@ -49,7 +49,11 @@ def limit() -> float:
     """Bytes that a build may take: JAXQC_MEMORY in GiB, or what JAX takes of the GPU, or any number."""
     text = os.environ.get("JAXQC_MEMORY", "")
     if not text:
-        return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", float("inf"))
+        try:
+            stats = jax.local_devices()[0].memory_stats()
+        except RuntimeError:  # some allocators of JAX keep none
+            stats = None
+        return (stats or {}).get("bytes_limit") or float("inf")
     try:
         value = float(text)
     except ValueError:
