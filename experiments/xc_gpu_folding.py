@@ -23,9 +23,9 @@ from jaxqc.xc import Grid, _cuda_units, build_layout, density_features
 FILE = "xc_density_tau.cu"
 # What makes the kernel take pairs on both sides: (the text, what stands there instead).
 UNFOLDED = (
-    ("m < 0 ? 8 * c + COLUMNS : k1", "k1"),
+    ("m < 0 ? 8 * c + 8 : k1", "k1"),
     ("min(limit, 8 * c) - k0", "limit - k0"),
-    ("if (limit <= 8 * (c + j)) continue;", "continue;"),
+    ("if (limit > 8 * c) {", "if (false) {"),
     ("i / P == 4 ? v : 2.0 * v", "i / P == 4 ? 0.5 * v : v"),
 )
 

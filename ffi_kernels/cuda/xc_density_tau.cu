@@ -1,16 +1,16 @@
 // Density, its gradient and tau on rows of points: values and derivatives of orbitals side by side in shared memory.
 //
-// With A = (phi, d_x phi, d_y phi, d_z phi), pairs of functions c > k on one side of the diagonal of D count twice: a warp takes
-// slabs of 8 functions c, multiplies its columns of D, read once, with all four A over the functions k before it, and the dots of
+// With A = (phi, d_x phi, d_y phi, d_z phi), pairs of functions c > k on one side of the diagonal of D count twice: a warp takes a
+// slab of 8 functions c, multiplies its columns of D, read once, with all four A over the functions k before it, and the dots of
 // Y = sum_k A_k D_kc with the A of the slab are rho = Y_0 phi, d_i rho = Y_0 d_i phi + Y_i phi and 2 tau = sum_i Y_i d_i phi.
 // Lists that are longer than what is held go in windows of half of it: one for the functions c, one for the functions k.
-// Macros: ROW points a row, P = 16 or 32 points at a time (half warps make different shells, or whole ones), MW = 1, CW warps, SLABS
-// that a warp takes at once, KU steps of D held ahead, MINB blocks a multiprocessor.
+// Macros: ROW points a row, P = 16 or 32 points at a time (half warps make different shells, or whole ones), MW = 1, CW warps, KU
+// steps of D held ahead, MINB blocks a multiprocessor.
 #define LD P
 #include "xc_product.cuh"
 
 #define WARPS CW
-constexpr int SUMS = 5, SHARE = 32 / P, COLUMNS = 8 * SLABS;
+constexpr int SUMS = 5, SHARE = 32 / P;
 
 // Where point p of function f stands in its row: turned, so that lanes meet different banks.
 __device__ __forceinline__ int turned(int f, int p) { return p ^ (f & 3) << 2; }
@@ -33,14 +33,13 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
     const int index = __ldg(order + item);
     const int ns = __ldg(count + index);
     const int functions = load_entries(lists, index, ns, row.entries, &total);
-    const int padded = (functions + COLUMNS - 1) / COLUMNS * COLUMNS, slabs = (functions + 7) >> 3;
+    const int padded = (functions + 7) & ~7, slabs = padded >> 3;
     describe_functions(row.entries, ns, functions, row.idx, row.bound, row.shell);
-    if (tid < padded - functions) row.idx[functions + tid] = 0;
     __syncthreads();
     const float factor = static_cast<float>(fmin(dmax * inverse_epsilon * __ldg(weight_max + index), 1e30));
     // The number of functions that slab c has to meet.
     const auto partners = [&](int c) { return prefix(row.bound, slabs, c, factor, lane); };
-    const int window = padded <= chunk ? chunk : chunk / 2 & ~15;
+    const int window = padded <= chunk ? chunk : chunk / 2;
     bool known = false;  // whether row.list lists what is wanted
     for (int64 first_point = static_cast<int64>(index) * ROW; first_point < static_cast<int64>(index + 1) * ROW; first_point += P) {
       const double* p = points + 3 * (first_point + lane % P);
@@ -88,48 +87,34 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, MINB) void xc_density_tau(
           const double* A = phi + ((m < 0 ? slot : 0) + t) * LD + turned(t, g);
           // Two and two rounds balance: the most partners are with the first of one and with the last of the next.
           for (int round = 0;; round++) {
-            const int c = (c1 / COLUMNS - 1 - (round * WARPS + (round & 1 ? WARPS - 1 - warp : warp))) * SLABS;
+            const int c = (c1 >> 3) - 1 - (round * WARPS + (round & 1 ? WARPS - 1 - warp : warp));
             if (c < c0 >> 3) break;
-            const int limit = min(partners(c), m < 0 ? 8 * c + COLUMNS : k1);
+            const int limit = min(partners(c), m < 0 ? 8 * c + 8 : k1);
             if (limit <= k0) continue;
-            const double* column[SLABS];
-#pragma unroll
-            for (int s = 0; s < SLABS; s++) column[s] = density + static_cast<int64>(row.idx[8 * (c + s) + g]) * nao;
-            const auto load = [&](double (*b)[2], int k) {
-#pragma unroll
-              for (int s = 0; s < SLABS; s++) load_step<1>(b + s, row.idx + k, column[s], t);
-            };
-            double acc[4 * SLABS][P / 16][4] = {};
-            product<4, SLABS>(acc, A, array, min(limit, 8 * c) - k0, second, [&](double (*b)[2], int k) { load(b, k0 + k); });
+            const double* column = density + static_cast<int64>(row.idx[8 * c + g]) * nao;
+            double acc[4][P / 16][4] = {};
+            slab_product<4, 1>(acc, A, array, row.idx + k0, column, min(limit, 8 * c) - k0, t, second);
             const double* own = phi + (slot + 8 * c - c0) * LD;
-#pragma unroll
-            for (int j = 0; j < SLABS; j++) {
-              if (limit <= 8 * (c + j)) continue;
-              double b[SLABS][2];
-              load(b, 8 * (c + j));
-#pragma unroll
-              for (int s = 0; s <= j; s++) {
-                b[s][0] *= s < j ? 0.0 : 0.5;
-                b[s][1] *= s < j ? 0.0 : 0.5;
-              }
-              slab_step<4, SLABS>(acc, own + (8 * j + t) * LD + turned(t, g), array, b, second);
+            if (limit > 8 * c) {
+              double b[1][2];
+              load_step<1>(b, row.idx + 8 * c, column, t);
+              b[0][0] *= 0.5;
+              b[0][1] *= 0.5;
+              slab_step<4, 1>(acc, own + t * LD + turned(t, g), array, b, second);
             }
 #pragma unroll
-            for (int s = 0; s < SLABS; s++) {
+            for (int q = 0; q < P / 8; q++) {
 #pragma unroll
-              for (int q = 0; q < P / 8; q++) {
+              for (int e = 0; e < 2; e++) {
+                const double* u = own + (2 * t + e) * LD + turned(2 * t + e, 8 * q + g);
+                const int k = 2 * (q & 1) + e;
+                const double v = u[0], y0 = acc[0][q >> 1][k];
+                sum[q][0] = fma(y0, v, sum[q][0]);
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                  const double* u = own + (8 * s + 2 * t + e) * LD + turned(2 * t + e, 8 * q + g);
-                  const int k = 2 * (q & 1) + e;
-                  const double v = u[0], y0 = acc[s][q >> 1][k];
-                  sum[q][0] = fma(y0, v, sum[q][0]);
-#pragma unroll
-                  for (int i = 1; i < 4; i++) {
-                    const double w = u[i * array], y = acc[i * SLABS + s][q >> 1][k];
-                    sum[q][i] = fma(y0, w, fma(y, v, sum[q][i]));
-                    sum[q][4] = fma(y, w, sum[q][4]);
-                  }
+                for (int i = 1; i < 4; i++) {
+                  const double w = u[i * array], y = acc[i][q >> 1][k];
+                  sum[q][i] = fma(y0, w, fma(y, v, sum[q][i]));
+                  sum[q][4] = fma(y, w, sum[q][4]);
                 }
               }
             }

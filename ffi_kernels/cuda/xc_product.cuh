@@ -99,14 +99,16 @@ __device__ __forceinline__ void load_step(double (*b)[2], const int* idx, const 
   }
 }
 
-// acc[a][set] (PM x 8) = A_a^T D_set over functions [0, limit), for N matrices A in shared memory, `array` apart, and M matrices D, of
-// which load(b, k) gives the lane its elements of 8 functions from k on.
-template <int N, int M, class Load>
-__device__ __forceinline__ void product(double (*acc)[PM / 16][4], const double* A, int array, int limit, int second, Load load) {
+// acc[a][set] (PM x 8) = A_a^T D_set over functions [0, limit), for N matrices A in shared memory, `array` apart, and M <= 2 matrices
+// D, whose elements lie side by side.
+template <int N, int M>
+__device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
+                                             int limit, int t, int second = 8) {
+  static_assert(M <= 2);
   double next[KU][M][2] = {}, b[KU][M][2];
 #pragma unroll
   for (int u = 0; u < KU; u++) {
-    if (8 * u < limit) load(next[u], 8 * u);
+    if (8 * u < limit) load_step<M>(next[u], idx + 8 * u, column, t);
   }
   for (int k0 = 0; k0 < limit; k0 += 8 * KU) {
 #pragma unroll
@@ -120,19 +122,11 @@ __device__ __forceinline__ void product(double (*acc)[PM / 16][4], const double*
 #pragma unroll
     for (int u = 0; u < KU; u++) {
       const int k = k0 + 8 * KU + 8 * u;
-      if (k < limit) load(next[u], k);
+      if (k < limit) load_step<M>(next[u], idx + k, column, t);
     }
 #pragma unroll
     for (int u = 0; u < KU; u++) {
       if (k0 + 8 * u < limit) slab_step<N, M>(acc, A + (k0 + 8 * u) * LD, array, b[u], second);
     }
   }
-}
-
-// The product with one column of each of M <= 2 matrices, whose elements lie side by side.
-template <int N, int M>
-__device__ __forceinline__ void slab_product(double (*acc)[PM / 16][4], const double* A, int array, const int* idx, const double* column,
-                                             int limit, int t) {
-  static_assert(M <= 2);
-  product<N, M>(acc, A, array, limit, 8, [&](double (*b)[2], int k) { load_step<M>(b, idx + k, column, t); });
 }

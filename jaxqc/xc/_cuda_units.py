@@ -163,7 +163,7 @@ def density_classes(
 def _tau_classes(arch: int, nao: int, capacity: int, lmax: int, cart: bool) -> tuple[SizeClass, ...]:
     key = (arch, nao, capacity, lmax, cart)
     return _held_classes(
-        "xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, padding=0, listed=True, SLABS=1
+        "xc_density_tau", _TAU_DENSITY_SHAPES, *key, arrays=4, buffers=0, sums=5, padding=0, listed=True
     )
 
 
