@@ -37,7 +37,6 @@ SYSTEMS = {
     "C2": ("C 0 0 0; C 0 0 1.26", -74.690782),
     "LiF": ("Li 0 0 0; F 0 0 1.0", -105.166172),
     "LiCl": ("Li 0 0 0; Cl 0 0 1.0", -460.849618),
-    "Li2O": ("O 2.866 -0.25 0; Li 3.732 0.25 0; Li 2 0.25 0", -87.892693),
 }
 CHEMICAL_ACCURACY = 1.6e-3  # Hartree
 TINY: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "phase_layers": (8,), "real": True}
@@ -85,7 +84,7 @@ def test_nitrogen():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, size, damping, steps",
-    [("C2", 700, 1e-3, 240), ("LiF", 480, 1e-3, 160), ("LiCl", 520, 1e-2, 160), ("Li2O", 1500, 1e-2, 240)],
+    [("C2", 700, 1e-3, 240), ("LiF", 480, 1e-3, 160), ("LiCl", 520, 1e-2, 160)],
 )
 def test_larger_molecules_with_spring(name, size, damping, steps):
     ham, exact = molecule(name)
