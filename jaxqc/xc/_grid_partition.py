@@ -34,7 +34,7 @@ def partition_fractions(coords, points, owner, radii, *, partition: str) -> jax.
     """Fractions of the weights; arguments and result as of `reference_fractions`.
 
     Fast where points next to each other in memory are next to each other in space. Differentiable with respect to
-    `coords` and `points`; atoms and steps that are left out change a fraction by less than 1e-15 of itself (1e-12 on
+    `coords` and `points`; atoms and steps that are left out change a fraction by less than 1e-15 of itself (1e-11 on
     NVIDIA GPUs), and fractions below 1e-20 are 0.
     """
     return _fractions.bind(coords, points, owner, radii, partition=partition)
