@@ -1,6 +1,8 @@
 """Checks of what a user hands in, made before anything is traced; each error is a sentence."""
 
 import difflib
+import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +41,54 @@ def checked_precision(precision, function_name: str) -> str:
             f"Argument precision of {function_name} must be 'double' or 'mixed', but it is {precision!r}{hint}"
         )
     return precision
+
+
+def checked_count(value, label: str, function_name: str, least: int = 0) -> int:
+    """A whole number of at least `least`, as an int; those of NumPy are taken, too.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(
+            f"Argument {label} of {function_name} must be a whole number of at least {least}, but it is "
+            f"{shorten(value)}."
+        )
+    return int(value)
+
+
+def check_flag(value, label: str, function_name: str) -> None:
+    """Refuses what is neither True nor False.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"Argument {label} of {function_name} must be True or False, but it is {shorten(value)}.")
+
+
+def checked_path(path, label: str, function_name: str, *, folder: bool = False) -> Path | None:
+    """The place of a file, or of a folder that need not be there yet; None for None.
+
+    Raises:
+        TypeError: it is no path.
+        ValueError: nothing can be written there.
+    """
+    if path is None:
+        return None
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"Argument {label} of {function_name} must be a path or None, but it is {shorten(path)}.")
+    said = f"Argument {label} of {function_name} is {str(path)!r}"
+    if not str(path):
+        raise ValueError(f"{said}, which names nothing; give a path, or None.")
+    path = Path(path)
+    if folder and path.exists() and not path.is_dir():
+        raise ValueError(f"{said}, which is a file; give the name of a directory.")
+    if not folder and path.is_dir():
+        raise ValueError(f"{said}, which is a directory; give the name of a file.")
+    if not folder and not path.parent.is_dir():
+        raise ValueError(f"{said}, but there is no directory {str(path.parent)!r}; make it first.")
+    return path
 
 
 def check_molecule(mol, function_name: str) -> None:

@@ -1,6 +1,7 @@
 """The memory of a build of J and K on a GPU: stated against what XLA assigns, and the setting that bounds it."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,8 +66,18 @@ def test_what_users_ask_for(monkeypatch):
     assert jaxqc.integrals.jk_memory(mol, symmetric=True) == most
     monkeypatch.setenv("JAXQC_MEMORY", repr((most - 1) / GIB))
     assert jaxqc.integrals.jk_memory(mol, symmetric=True) == least
-    with pytest.raises(ValueError, match="at least one density and one matrix"):
-        jaxqc.integrals.jk_memory(mol, 0)
+    several = jaxqc.integrals.jk_memory(mol, np.int64(3))  # pyright: ignore[reportArgumentType]
+    assert type(several) is int and several == jaxqc.integrals.jk_memory(mol, 3)
+    wrong: Any = (
+        ({"densities": 0}, "densities .* at least 1"),
+        ({"densities": 1.5}, "densities .* whole number"),
+        ({"coulomb": 1}, "coulomb .* True or False"),
+        ({"symmetric": None}, "symmetric .* True or False"),
+        ({"coulomb": False, "exchange": False}, "neither matrix"),
+    )
+    for options, message in wrong:
+        with pytest.raises((TypeError, ValueError), match=message):
+            jaxqc.integrals.jk_memory(mol, **options)
     monkeypatch.setenv("JAXQC_MEMORY", "1e-6")
     build = jax.jit(lambda d: jaxqc.integrals.jk(mol, d)).trace(jnp.zeros((3, mol.nao, mol.nao)))
     with pytest.raises(ValueError, match="for 3 densities takes up to .* fewer at a time"):

@@ -248,12 +248,51 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
         ({"energy": "local"}, "must be one of"),
         ({"select": "random"}, "must be one of"),
         ({"resume": True}, "directory to read"),
-        ({"checkpoint_every": 0}, "from 1 on"),
+        ({"checkpoint_every": 0}, "checkpoint_every .* at least 1"),
+        ({"memory": None}, "memory .* at least 16384"),
+        ({"seed": 2**70}, "seed .* to 2.63 - 1"),
+        ({"epsilon": float("nan")}, "epsilon .* not negative"),
+        ({"epsilon": -1}, "epsilon .* not negative"),
+        ({"tensorboard": ""}, "tensorboard .* names nothing"),
+        ({"checkpoint": __file__}, "checkpoint .* give the name of a directory"),
+        ({"log": "no/such/folder/log"}, "log .* there is no directory"),
+        ({"module": Transformer(3, 1, 1, **TINY)}, "network for norb=3, but the Hamiltonian has norb=2"),
+        ({"module": Transformer(2, 1, 0, **TINY)}, "network for nbeta=0, but the Hamiltonian has nbeta=1"),
     ],
 )
 def test_impossible_settings_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         solve(chain(2), **change)
+
+
+class Vanishing:
+    """A network for another number of electrons, which does not say so."""
+
+    def init(self, random_key, occupations):
+        del random_key
+        return jnp.zeros(occupations.shape[2])
+
+    def apply(self, parameters, occupations):
+        return jnp.sum(occupations.astype(float) * parameters, axis=(1, 2)) - 1e30, jnp.zeros(len(occupations))
+
+
+def test_a_network_that_vanishes_on_the_set_is_refused():
+    with pytest.raises(ValueError, match="amplitude zero; it must be a network for 2 orbitals, 1 alpha and 1 beta"):
+        solve(chain(2), module=Vanishing(), steps=10)
+
+
+def test_only_the_same_run_is_resumed(tmp_path):
+    ham, first = chain(2), Transformer(2, 1, 1, **TINY)
+    options: dict[str, Any] = {"module": first, "optimizer": optax.adam(1e-2), "checkpoint": tmp_path, "pretrain": 0}
+    solve(ham, steps=10, **options)
+    with pytest.raises(ValueError, match="has left checkpoints .* resume=True"):
+        solve(ham, steps=10, **options)
+    with pytest.raises(TypeError, match="resume .* True or False"):
+        solve(ham, resume="no", **options)  # pyright: ignore[reportArgumentType]
+    for change in ({"optimizer": optax.adam(1e-3)}, {"module": first.clone(heads=4)}):
+        with pytest.raises(ValueError, match="is of another run"):
+            solve(ham, steps=20, resume=True, **{**options, **change})
+    assert solve(ham, steps=20, resume=True, **options, memory=1 << 20).steps == 20
 
 
 def test_what_is_no_hamiltonian_is_refused():

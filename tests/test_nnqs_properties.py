@@ -48,6 +48,8 @@ def test_dipole_moments_equal_full_ci(natural):
 
 def test_orbitals_that_are_missing_or_of_another_molecule():
     mol = jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g")
+    with pytest.raises(ValueError, match="not orthonormal in argument mol"):
+        Hamiltonian.from_molecule(mol, jaxqc.scf.scf(jaxqc.Molecule("H 0 0 0; H 0 0 0.75", basis="sto-3g")))
     ham = Hamiltonian.from_molecule(mol)
     first, one = aufbau(2, 1, 1), jnp.ones(1)
     bare = Hamiltonian.from_integrals(ham.one, ham.two, 1, 1)

@@ -1,8 +1,10 @@
 """How much memory a build of J and K takes on a GPU."""
 
-from jaxqc._checks import check_molecule
+from jaxqc._checks import check_flag, check_molecule, checked_count
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.molecule import Molecule
+
+_NAME = "jaxqc.integrals.jk_memory"
 
 
 def jk_memory(
@@ -22,7 +24,7 @@ def jk_memory(
 
     **Returns:** bytes within the limit, or those of the smallest build where it does not fit.
 
-    **Raises:** `ValueError` for no density, or when neither matrix is wanted.
+    **Raises:** `ValueError`, `TypeError` for no density, no truth value, or when neither matrix is wanted.
 
     **Example:**
 
@@ -30,13 +32,13 @@ def jk_memory(
     """
     from jaxqc.integrals import _cuda_jk, _cuda_memory
 
-    check_molecule(mol, "jaxqc.integrals.jk_memory")
-    if densities < 1 or not (coulomb or exchange):
-        raise ValueError(
-            f"jaxqc.integrals.jk_memory was asked for {densities} densities with coulomb={coulomb} and "
-            f"exchange={exchange}; ask for at least one density and one matrix."
-        )
+    check_molecule(mol, _NAME)
+    densities = checked_count(densities, "densities", _NAME, 1)
+    for label, value in (("coulomb", coulomb), ("exchange", exchange), ("symmetric", symmetric)):
+        check_flag(value, label, _NAME)
+    if not (coulomb or exchange):
+        raise ValueError(f"{_NAME} was asked for neither matrix; coulomb or exchange must be True.")
     shells, _ = two_electron_shells(mol)
-    size = ((shells.ls, shells.nprims), mol.cart, densities, coulomb + exchange, symmetric)
+    size = ((shells.ls, shells.nprims), mol.cart, densities, int(coulomb) + int(exchange), bool(symmetric))
     most = _cuda_memory.needed(*size, coulomb and max(shells.ls) <= _cuda_jk._HERMITE_LMAX)
-    return most if most <= _cuda_memory.limit() else _cuda_memory.needed(*size, False)
+    return int(most if most <= _cuda_memory.limit() else _cuda_memory.needed(*size, False))

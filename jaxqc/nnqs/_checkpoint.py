@@ -6,6 +6,7 @@ them, so that files damaged later are noticed as well; then the checkpoint befor
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -82,6 +83,18 @@ class Checkpoints:
             ) from problem
         return None
 
+    def check_unused(self, name: str) -> None:
+        """Refuses a directory that has checkpoints.
+
+        Raises:
+            ValueError: there is one.
+        """
+        if steps := self._manager.all_steps():
+            raise ValueError(
+                f"Argument checkpoint of {name} is {str(self.directory)!r}, where a run has left checkpoints (up "
+                f"to step {max(steps)}); go on with it by resume=True, or use another directory."
+            )
+
     def _read(self, step):
         args = self._ocp.args
         record = self._manager.restore(step, args=args.Composite(record=args.JsonRestore()))["record"]
@@ -106,6 +119,11 @@ def _digest(leaves):
         digest.update(json.dumps([list(leaf.shape), leaf.dtype.name]).encode())
         digest.update(np.ascontiguousarray(leaf).tobytes())
     return digest.hexdigest()
+
+
+def described(thing) -> str:
+    """`repr` without addresses in memory, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(thing))
 
 
 def fingerprint(*items) -> str:

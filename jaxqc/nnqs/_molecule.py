@@ -1,12 +1,15 @@
 """Integrals of a molecule over the orbitals of a self-consistent field."""
 
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxqc.elements import shorten
 from jaxqc.nnqs._hamiltonian import check_electrons, transform
 from jaxqc.nnqs._symmetry import adapted_orbitals
 
 NAME = "jaxqc.nnqs.Hamiltonian.from_molecule"
+_ORTHONORMAL = 1e-6  # largest deviation
 
 
 def molecular_integrals(mol, result, frozen, active):
@@ -31,6 +34,7 @@ def molecular_integrals(mol, result, frozen, active):
             "they must be of the same molecule."
         )
     norb = mol.nao - int(result.removed)
+    _check_orthonormal(integrals.overlap(mol), result.mo_coeff[:, :norb])
     frozen, kept = _window(norb, min(mol.nalpha, mol.nbeta), frozen, active)
     nalpha, nbeta = check_electrons(kept, mol.nalpha - frozen, mol.nbeta - frozen, NAME)
     bounds = frozen, frozen + kept, mol.nalpha, mol.nbeta
@@ -54,9 +58,22 @@ def molecular_integrals(mol, result, frozen, active):
     )
 
 
+def _check_orthonormal(overlap, orbitals):
+    product = orbitals.T @ overlap @ orbitals
+    if isinstance(product, Tracer):
+        return
+    error = float(np.max(np.abs(np.asarray(product) - np.eye(product.shape[0])), initial=0.0))
+    if not error < _ORTHONORMAL:
+        raise ValueError(
+            f"The orbitals of argument result of {NAME} are not orthonormal in argument mol: C^T S C differs from 1 "
+            f"by {error:.1e}. They are of another geometry or basis; compute them with jaxqc.scf.scf(mol, "
+            "restricted=True)."
+        )
+
+
 def _window(norb, doubly, frozen, active):
     for label, value in (("frozen", frozen), ("active", active)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
             raise TypeError(f"Argument {label} of {NAME} must be a whole number, but it is {shorten(value)}.")
     if not 0 <= frozen <= doubly:
         raise ValueError(f"Argument frozen of {NAME} is {frozen}, but must be from 0 to the {doubly} electron pairs.")
@@ -66,4 +83,4 @@ def _window(norb, doubly, frozen, active):
             f"Argument active of {NAME} is {active}, but must be from 1 to the {norb - frozen} orbitals that are not "
             "frozen."
         )
-    return frozen, kept
+    return int(frozen), int(kept)

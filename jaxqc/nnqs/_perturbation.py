@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._checks import checked_count
 from jaxqc._platform import on_gpu
+from jaxqc.elements import shorten
 from jaxqc.integrals._library import handler
 from jaxqc.nnqs._bits import SENTINEL, search
 from jaxqc.nnqs._coupling import (
@@ -25,6 +27,8 @@ from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._tables import tables_of
 
 MEMORY = 2 << 30  # bytes that the terms of one part may take
+_LEAST_MEMORY = 1 << 14  # with less, small molecules, too, would have parts without end
+_LARGEST_ENERGY = 1e12  # Hartree
 _SAMPLES = 1024  # sources from which the number of terms is estimated
 
 
@@ -53,7 +57,7 @@ def pt2(ham, configurations, vector, energy, epsilon: float = 1e-8, *, memory: i
         vector: (n,) or (count,) normalised coefficients c, for example of `jaxqc.nnqs.lowest`.
         energy: E, Hartree, usually <c|H|c>.
         epsilon: terms |H_ki c_i| up to it are left out, Hartree.
-        memory: bytes for the terms at once; where they need more they are made in parts.
+        memory: bytes for the terms at once, 16 KiB or more; where they need more they are made in parts.
 
     Returns:
         Hartree. It is no bound.
@@ -63,6 +67,8 @@ def pt2(ham, configurations, vector, energy, epsilon: float = 1e-8, *, memory: i
     """
     name = "jaxqc.nnqs.pt2"
     check_epsilon(epsilon, name)
+    memory = checked_memory(memory, name)
+    energy = _checked_energy(energy, name)
     keys, count = check_set(ham, configurations, name)
     vector = jnp.asarray(vector, jnp.float64)
     if vector.ndim != 1 or vector.shape[0] not in (keys.shape[0], int(count)):
@@ -70,12 +76,36 @@ def pt2(ham, configurations, vector, energy, epsilon: float = 1e-8, *, memory: i
             f"Argument vector of {name} has the shape {vector.shape}; it must have one coefficient for each of the "
             f"{int(count)} configurations."
         )
+    if not bool(jnp.all(jnp.isfinite(vector))):
+        raise ValueError(f"Argument vector of {name} has coefficients that are infinite or not a number.")
     vector = jnp.pad(vector, (0, keys.shape[0] - vector.shape[0]))
     parts = external(ham, keys, count, vector, epsilon, memory)
     total = ExactSum()
     for part in parts:
         total.add(exact_sum(contributions(part, energy)))
     return float(total)
+
+
+def checked_memory(memory, name) -> int:
+    """A budget of bytes.
+
+    Raises:
+        ValueError: it is no whole number, or too small.
+    """
+    return checked_count(memory, "memory", name, _LEAST_MEMORY)
+
+
+def _checked_energy(energy, name):
+    try:
+        value = float(energy)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not abs(value) < _LARGEST_ENERGY:
+        raise ValueError(
+            f"Argument energy of {name} must be one finite number, in Hartree, but it is {shorten(energy)}; give that "
+            "of the vector."
+        )
+    return value
 
 
 _UNIT = 2.0**58  # of sums in whole numbers, 1 / Hartree

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._checks import checked_count
 from jaxqc._platform import on_gpu
 from jaxqc.elements import shorten
 from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
-from jaxqc.nnqs._perturbation import MEMORY, ExactSum, contributions, exact_sum, external
+from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contributions, exact_sum, external
 
 _TIE = 1e-9  # relative difference up to which importances count as equal
 _TOLERANCE = 1e-6  # of the norm of the residual, Hartree
@@ -79,6 +80,11 @@ class SelectedCI(NamedTuple):
     history: tuple[Point, ...]
     states: tuple[State, ...]
 
+    def __repr__(self):
+        numbers = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields[:5])
+        size = int(self.configurations.count)
+        return f"SelectedCI({numbers}, complete={self.complete}, {size} configurations, {len(self.states)} states)"
+
 
 def selected_ci(
     ham,
@@ -105,7 +111,7 @@ def selected_ci(
         start: `Configurations` or keys to begin with; None for the one with the lowest orbitals occupied.
         nroots: how many of the lowest states, for each of which the set grows by an equal part. All have the spin
             projection of `ham`; `spin_square` tells multiplets apart.
-        memory: bytes for the perturbation theory; where it needs more it works in parts.
+        memory: bytes for the perturbation theory, 16 KiB or more; where it needs more it works in parts.
         callback: function that is called with the `Point` of each stage.
 
     Raises:
@@ -122,12 +128,10 @@ def selected_ci(
     start = aufbau(ham.norb, ham.nalpha, ham.nbeta) if start is None and hasattr(ham, "norb") else start
     keys, count = check_set(ham, start, name)
     check_epsilon(epsilon, name)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"Argument size of {name} must be a whole number from 1 on, but it is {shorten(size)}.")
-    if not isinstance(growth, int | float) or not 1.0 < growth < np.inf:
+    size, nroots = checked_count(size, "size", name, 1), checked_count(nroots, "nroots", name, 1)
+    memory = checked_memory(memory, name)
+    if not isinstance(growth, int | float | np.integer | np.floating) or not 1.0 < growth < np.inf:
         raise ValueError(f"Argument growth of {name} must be a number above 1, but it is {shorten(growth)}.")
-    if isinstance(nroots, bool) or not isinstance(nroots, int) or nroots < 1:
-        raise ValueError(f"Argument nroots of {name} must be a whole number from 1 on, but it is {shorten(nroots)}.")
     if int(count) == 0:
         raise ValueError(f"The set that {name} was given to begin with is empty; give one configuration or more.")
     keys, guess, points, history = np.asarray(keys[: int(count)]), None, [], []

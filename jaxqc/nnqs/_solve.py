@@ -1,17 +1,21 @@
 """Neural selected CI as one function: configurations are chosen, a network is trained on them, the energy bounded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
+from jaxqc._checks import check_flag, checked_count, checked_path
 from jaxqc.elements import shorten
 from jaxqc.nnqs._bits import Configurations
 from jaxqc.nnqs._checkpoint import Checkpoints
+from jaxqc.nnqs._coupling import check_epsilon
 from jaxqc.nnqs._hamiltonian import Hamiltonian
 from jaxqc.nnqs._mesh import check_mesh
+from jaxqc.nnqs._perturbation import checked_memory
 from jaxqc.nnqs._selected import State
 
 NAME = "jaxqc.nnqs.solve"
@@ -130,9 +134,11 @@ def solve(
             network is trained on the first one.
         log: path of a file for the history, a JSON object a line.
         tensorboard: directory for event files of all numbers of the history, which TensorBoard shows.
-        checkpoint: directory for checkpoints, one every `checkpoint_every` steps (rounded up to a multiple of ten).
+        checkpoint: directory for checkpoints, one every `checkpoint_every` steps (rounded up to a multiple of ten); it
+            must have none yet, unless `resume`.
         resume: go on from the newest checkpoint there, if there is one; the outcome is that of an undisturbed run, to
-            the bit. `steps` may be larger than before; everything else, the optimiser too, must be the same.
+            the bit. `steps` may be larger than before and `memory` another one; everything else, the network and the
+            optimiser too, must be the same.
         callback: is called with every record of the history.
         mesh: of one axis, over whose devices to work, of this process or of all that called
             `jax.distributed.initialize` (each of them calls `solve`, with the same arguments). Results are the same to
@@ -155,9 +161,11 @@ def solve(
         -1.137284
     """
     settings = Settings(
-        steps, target_size, seed, energy, select, pretrain, distill, refresh, growth, epsilon, int(memory), nroots
+        steps, target_size, seed, energy, select, pretrain, distill, refresh, growth, epsilon, memory, nroots
     )
-    _check(ham, settings, checkpoint, checkpoint_every, resume)
+    settings = _checked(ham, settings, module)
+    log, tensorboard, checkpoint = _checked_output(log, tensorboard, checkpoint, resume)
+    checkpoint_every = checked_count(checkpoint_every, "checkpoint_every", NAME, 1)
     mesh = None if mesh is None else check_mesh(mesh, NAME)
     from jaxqc.nnqs._solve_run import Run
 
@@ -168,34 +176,50 @@ def solve(
             run = Run(ham, settings, module, optimizer, callback, mesh, store, checkpoint_every)
             if resume:
                 run.load(store)
+            else:
+                store.check_unused(NAME)
             return run.go(log, tensorboard)
 
 
-def _check(ham, settings, checkpoint, checkpoint_every, resume):
+def _checked(ham, settings, module) -> Settings:
     if not isinstance(ham, Hamiltonian):
         raise TypeError(f"Argument ham of {NAME} must be a jaxqc.nnqs.Hamiltonian, but it is {shorten(ham)}.")
-    least = {
-        "steps": 0,
-        "target_size": 1,
-        "pretrain": 0,
-        "distill": 0,
-        "refresh": 1,
-        "growth": 2,
-        "memory": 1 << 20,
-        "nroots": 1,
-    }
-    for label, bound in least.items():
-        value = getattr(settings, label)
-        if isinstance(value, bool) or not isinstance(value, int) or value < bound:
-            raise ValueError(
-                f"Argument {label} of {NAME} must be a whole number of at least {bound}, but it is {shorten(value)}."
-            )
+    least = {"steps": 0, "target_size": 1, "pretrain": 0, "distill": 0, "refresh": 1, "growth": 2, "nroots": 1}
+    numbers = {label: checked_count(getattr(settings, label), label, NAME, bound) for label, bound in least.items()}
+    numbers["seed"] = checked_seed(settings.seed, "seed", NAME)
+    numbers["memory"] = checked_memory(settings.memory, NAME)
+    check_epsilon(settings.epsilon, NAME)
     for label, choices in (("energy", ("projected", "connected")), ("select", ("importance", "amplitude"))):
         if getattr(settings, label) not in choices:
             raise ValueError(
                 f"Argument {label} of {NAME} is {shorten(getattr(settings, label))}; it must be one of {choices}."
             )
-    if isinstance(checkpoint_every, bool) or not isinstance(checkpoint_every, int) or checkpoint_every < 1:
-        raise ValueError(f"Argument checkpoint_every of {NAME} must be a whole number from 1 on.")
+    for label in ("norb", "nalpha", "nbeta"):
+        if getattr(module, label, getattr(ham, label)) != getattr(ham, label):
+            raise ValueError(
+                f"Argument module of {NAME} is a network for {label}={getattr(module, label)}, but the Hamiltonian has "
+                f"{label}={getattr(ham, label)}; make one with the numbers of the Hamiltonian."
+            )
+    return replace(settings, **numbers)
+
+
+def checked_seed(value, label, name) -> int:
+    """A seed as an int.
+
+    Raises:
+        ValueError: it is no whole number of 64 bits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"Argument {label} of {name} must be a whole number from -2^63 to 2^63 - 1, but it is {shorten(value)}."
+        )
+    return int(value)
+
+
+def _checked_output(log, tensorboard, checkpoint, resume):
+    check_flag(resume, "resume", NAME)
     if resume and checkpoint is None:
         raise ValueError(f"{NAME} was asked to resume, but argument checkpoint, the directory to read, is None.")
+    folders = {"tensorboard": tensorboard, "checkpoint": checkpoint}
+    tensorboard, checkpoint = (checked_path(path, label, NAME, folder=True) for label, path in folders.items())
+    return checked_path(log, "log", NAME), tensorboard, checkpoint

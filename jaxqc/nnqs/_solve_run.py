@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxqc.nnqs._bits import Configurations, aufbau
-from jaxqc.nnqs._checkpoint import fingerprint
+from jaxqc.nnqs._checkpoint import described, fingerprint
 from jaxqc.nnqs._davidson import Eigenstates, lowest
 from jaxqc.nnqs._energy import distillation, energy, estimate, infidelity
 from jaxqc.nnqs._selected import best_of_states, pairs, states_of
@@ -20,10 +20,11 @@ from jaxqc.nnqs._solve import NAME, Settings, Solution
 from jaxqc.nnqs._solve_expand import by_amplitude, joined
 from jaxqc.nnqs._solve_log import Writers
 from jaxqc.nnqs._solve_work import ManyDevices, OneDevice
-from jaxqc.nnqs._train import Sector, TrainState, import_optax, occupations_of
+from jaxqc.nnqs._train import Sector, TrainState, import_optax, occupations_of, trial
 
 _LENGTH = 10  # steps between two looks at the clock, the log and the checkpoint
 _FIRST_SIZE = 256
+_VANISHING = -1e29  # logarithm of an amplitude that stands for zero
 
 
 class Run:
@@ -53,6 +54,9 @@ class Run:
             return TrainState(parameters, inner, jnp.int32(0))
 
         self.state = initial(jax.random.key(settings.seed))
+        self.makers = ""  # network and optimiser, so far as they can be told apart
+        if store is not None:
+            self.makers = f"{described(module)} {described(optimizer)} {trial(optimizer, self.state)}"
         self.configurations = Configurations(first, jnp.int32(1))
         self.round, self.complete = -1, False
         self.points: list[list[tuple[float, float]]] = []  # e_ci and e_pt2 of every state on every set
@@ -94,6 +98,8 @@ class Run:
             number = min(_LENGTH, stop - done)
             self.state, seen = self.work.train(self.state, self.task, 1.0 if done < taught else 0.0, number)
             last = {name: float(np.asarray(values)[number - 1]) for name, values in seen.items()}
+            if done == 0:
+                self._check_weight(last["weight"])
             if not np.isfinite(last["energy"]):
                 raise FloatingPointError(
                     f"The energy of the network is {last['energy']} after {done + number} steps of {NAME}; use a "
@@ -104,6 +110,18 @@ class Run:
             if self.store is not None and (self.done - saved >= self.every or self.done == end):
                 self._save(self.store)
                 saved = self.done
+
+    def _check_weight(self, weight):
+        """Refuses a network that is zero on the set: nothing can be learned then."""
+        if weight > 0:
+            return
+        log_amplitude, _ = self.work.evaluate(self.state.parameters, self.configurations.keys)
+        if np.max(np.asarray(log_amplitude)[: int(self.configurations.count)]) <= _VANISHING:
+            raise ValueError(
+                f"Argument module of {NAME} gives every configuration of the set the amplitude zero; it must be a "
+                f"network for {self.sector.norb} orbitals, {self.sector.nalpha} alpha and {self.sector.nbeta} beta "
+                "electrons."
+            )
 
     def _grow(self):
         """The next set."""
@@ -189,10 +207,10 @@ class Run:
 
     def _fingerprint(self):
         settings = asdict(self.settings)
-        del settings["steps"]  # a run may be made longer
+        del settings["steps"], settings["memory"]  # a run may be made longer; a budget does not change a bit
         ham = self.ham
         shapes = str(jax.tree.map(jnp.shape, self.state))
-        return fingerprint(ham.constant, ham.one, ham.two, list(self.sector), settings, shapes)
+        return fingerprint(ham.constant, ham.one, ham.two, list(self.sector), settings, shapes, self.makers)
 
     def _save(self, store):
         record = {

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxqc.nnqs._bits import SENTINEL, aufbau, unpack
 
@@ -158,6 +159,25 @@ def apply_updates(optimizer, gradient, state: TrainState) -> tuple[Any, Any]:
     with jax.numpy_dtype_promotion("standard"):  # Optax does not keep the strict rules
         updates, inner = optimizer.update(gradient, state.optimizer, state.parameters)
         return import_optax().apply_updates(state.parameters, updates), inner
+
+
+def trial(optimizer, state: TrainState) -> list[str]:
+    """What an optimiser makes of made-up gradients, to few digits: so learning rates are told apart."""
+    if not hasattr(optimizer, "update"):
+        return []
+
+    @jax.jit
+    def sums(state):
+        found = []
+        for size in (1.0, -1e-4, 3e-3):  # above and below bounds of its norm
+            gradient = jax.tree.map(lambda x, size=size: jnp.full_like(x, size), state.parameters)
+            with jax.numpy_dtype_promotion("standard"):  # Optax does not keep the strict rules
+                change, inner = optimizer.update(gradient, state.optimizer, state.parameters)
+            found.append(jnp.stack([jnp.sum(jnp.abs(x).astype(jnp.float64)) for x in jax.tree.leaves(change)]))
+            state = state._replace(optimizer=inner)
+        return jnp.stack(found)
+
+    return [f"{x:.3e}" for x in np.asarray(sums(state)).ravel()]
 
 
 def repeated(step: Callable, length: int):
