@@ -1,10 +1,16 @@
 """`jaxqc nnqs`: reads a molecule or a FCIDUMP file, runs neural selected CI, shows it live and prints what came out."""
 
+import math
+import re
 import sys
 import time
 from pathlib import Path
 
-from jaxqc.cli import CONVERGED, UsageError, other_platform
+from jaxqc.cli import CONVERGED, NOT_CONVERGED, UsageError, other_platform
+
+# Options whose names are not those of the arguments that they become.
+_OPTIONS = {"target_size": "size", "nroots": "roots", "number": "devices", "path": "plot"}
+_LEAST_MEMORY = 2**-16  # GiB
 
 
 def add_parser(commands) -> None:
@@ -78,6 +84,9 @@ def run(options) -> int:
             out = nnqs.solve(ham, callback=view.report, **settings)
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(_sentence(error)) from error
+    except FloatingPointError as error:
+        print(f"jaxqc nnqs: {str(error).split(';')[0]}; try a smaller --rate.", file=sys.stderr)
+        return NOT_CONVERGED
     view.summary(out)
     if options.plot is not None:
         try:
@@ -106,12 +115,19 @@ def _hamiltonian(options):
 
 def _settings(options, ham):
     from jaxqc.nnqs import Transformer, make_mesh
+    from jaxqc.nnqs._plot import checked_figure
     from jaxqc.nnqs._train import import_optax
 
-    if not options.rate > 0:
-        raise ValueError(f"Argument --rate is {options.rate}; it must be above 0.")
-    if not options.memory > 0:
-        raise ValueError(f"Argument --memory is {options.memory}; it must be above 0.")
+    if not 0 < options.rate < math.inf:
+        raise ValueError(f"Argument --rate is {options.rate}; it must be above 0 and finite.")
+    if not _LEAST_MEMORY <= options.memory < math.inf:
+        raise ValueError(
+            f"Argument --memory is {options.memory}; it must be a finite number of GiB, at least {_LEAST_MEMORY:.2g}."
+        )
+    if options.resume and options.checkpoint is None:
+        raise ValueError("Option --resume needs --checkpoint, the directory to read.")
+    if options.plot is not None:
+        checked_figure(options.plot)
     network = {"real": not options.complex, "spin_flip": options.spin_flip}
     return {
         "module": Transformer(ham.norb, ham.nalpha, ham.nbeta, **network),
@@ -260,4 +276,11 @@ def _excitations(states):
 
 
 def _sentence(error):
-    return " ".join(str(error).split()) or type(error).__name__
+    """The message of an error in one line, in which arguments are options."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(
+        r"Argument (\w+) of jaxqc\.nnqs\.(?:solve|plot|make_mesh|Hamiltonian\.from_molecule) ",
+        lambda found: f"Argument --{_OPTIONS.get(found[1], found[1]).replace('_', '-')} ",
+        text,
+    )
+    return text.replace("resume=True", "--resume")

@@ -67,6 +67,7 @@ def _settings(options):
         "tolerance": options.tolerance,
         "level_shift": options.level_shift,
         "damping": options.damping,
+        "precision": options.precision,
         "second_order": True if options.second_order else "auto",
     }
 

@@ -80,6 +80,9 @@ def _add_scf(commands):
     )
     steps.add_argument("--level-shift", type=float, default=0.0, metavar="E", help="lift of virtual levels, Hartree")
     steps.add_argument("--damping", type=float, default=0.0, metavar="D", help="share of the old Fock matrix, 0 to 1")
+    steps.add_argument(
+        "--precision", choices=("double", "mixed"), default="double", help="of the many small integrals on a GPU"
+    )
     steps.add_argument("--second-order", action="store_true", help="Newton steps from the start")
 
     output = scf.add_argument_group("output")

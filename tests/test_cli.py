@@ -173,6 +173,7 @@ BAD = {
     "functional": ([WATER, "--basis", "sto-3g", "--xc", "b3lip"], "b3lyp"),
     "unknown unit": ([WATER, "--basis", "sto-3g", "--unit", "pm"], "unit"),
     "both kinds": ([WATER, "--basis", "sto-3g", "--restricted", "--unrestricted"], "restricted"),
+    "unknown precision": ([WATER, "--basis", "sto-3g", "--precision", "single"], "precision"),
     "no cycles": ([WATER, "--basis", "sto-3g", "--max-cycles", "0"], "max_cycles"),
     "NaN as tolerance": ([WATER, "--basis", "sto-3g", "--tolerance", "nan"], "tolerance"),
     "folder as file": ([str(EXAMPLES), "--basis", "sto-3g"], "directory"),

@@ -1,7 +1,12 @@
 """Figures of what selected CI found: the extrapolation, and how a network learned."""
 
+from pathlib import Path
+
+from jaxqc._checks import checked_path
 from jaxqc.nnqs._selected import SelectedCI
 from jaxqc.nnqs._solve import Solution
+
+NAME = "jaxqc.nnqs.plot"
 
 
 def plot(found: SelectedCI | Solution, path=None):
@@ -16,17 +21,14 @@ def plot(found: SelectedCI | Solution, path=None):
 
     Raises:
         TypeError: `found` is something else.
+        ValueError: no figure can be written to `path`.
         ImportError: Matplotlib is not installed.
     """
     if not isinstance(found, SelectedCI | Solution):
-        raise TypeError(f"Argument found of jaxqc.nnqs.plot must be a result of selected CI, but it is {type(found)}.")
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "Figures need Matplotlib; install it with `pip install matplotlib`, or jaxqc with the extra: "
-            "`pip install 'jaxqc[plots]'`."
-        ) from error
+        raise TypeError(f"Argument found of {NAME} must be a result of selected CI, but it is {type(found)}.")
+    path = checked_figure(path)
+    from matplotlib.figure import Figure
+
     steps = [r for r in found.history if r["kind"] == "train"] if isinstance(found, Solution) else []
     figure = Figure(figsize=(9 if steps else 4.8, 3.6), layout="constrained")
     panels = figure.subplots(1, 2 if steps else 1, squeeze=False)[0]
@@ -36,6 +38,29 @@ def plot(found: SelectedCI | Solution, path=None):
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
+
+
+def checked_figure(path) -> Path | None:
+    """The path of a figure that can be written; None for None.
+
+    Raises:
+        TypeError, ValueError: there can be no figure.
+        ImportError: Matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "Figures need Matplotlib; install it with `pip install matplotlib`, or jaxqc with the extra: "
+            "`pip install 'jaxqc[plots]'`."
+        ) from error
+    path = checked_path(path, "path", NAME)
+    endings = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path is not None and path.suffix[1:].lower() not in endings:
+        raise ValueError(
+            f"Argument path of {NAME} is {str(path)!r}; it must be a file that ends in .{', .'.join(endings)}."
+        )
+    return path
 
 
 def _sets(found):

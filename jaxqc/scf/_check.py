@@ -54,8 +54,8 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def check_options(mol, xc, given, report) -> Options:
-    """Completes and checks the keyword arguments of `scf`, `energy` and `gradient`."""
+def check_options(mol, xc, given, report, name="jaxqc.scf") -> Options:
+    """Completes and checks the keyword arguments of `scf`, `energy` and `gradient`, whichever is named `name`."""
     if not isinstance(mol, Molecule):
         raise TypeError(
             f"Argument mol must be a jaxqc.Molecule, but it is of type {type(mol).__name__}; build one with "
@@ -83,9 +83,9 @@ def check_options(mol, xc, given, report) -> Options:
             "restricted=False."
         )
     threshold = _number(values, "threshold", low=0.0, open_low=True)
-    precision = checked_precision(values["precision"], "jaxqc.scf")
+    precision = checked_precision(values["precision"], name)
     xc_part, parameters = check_xc(mol, xc, values, given)
-    mesh = checked_mesh(values["mesh"], "jaxqc.scf")
+    mesh = checked_mesh(values["mesh"], name)
     method = Method(threshold, xc_part, mesh)
     settings = Settings(
         max_cycles=_integer(values, "max_cycles", 1, 10000),

@@ -124,7 +124,7 @@ def energy(mol, *, xc=None, **options: Any) -> jax.Array:
         >>> force.shape
         (2, 3)
     """
-    checked = check_options(mol, xc, options, report=False)
+    checked = check_options(mol, xc, options, report=False, name="jaxqc.energy")
     solution = _run(checked, None)
     if _failed(solution, checked):
         _judge(_result(checked, solution), checked, solution)
@@ -152,7 +152,7 @@ def gradient(mol, *, xc=None, **options: Any) -> jax.Array:
     """
     if isinstance(mol, Result):
         return _gradient_of_result(mol, xc, options)
-    checked = check_options(mol, xc, options, report=False)
+    checked = check_options(mol, xc, options, report=False, name="jaxqc.gradient")
     solution = _run(checked, None)
     if _failed(solution, checked):
         _judge(_result(checked, solution), checked, solution)
