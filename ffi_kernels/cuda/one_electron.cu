@@ -310,7 +310,13 @@ __device__ __forceinline__ double coulomb_scale(const Product& product, int orde
 }
 
 // sum_Cn w[C][n] (a| d^n/dC^n 1/|r - C| |b): points are summed in the Hermite basis, a point a lane.
-extern "C" __global__ __launch_bounds__(LANES, 20) void nuclear(LISTS, const Step* steps, const double* boys, int columns,
+// With registers for 20 blocks some compilers spill where the GPU is older.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define NUCLEAR_BLOCKS 16
+#else
+#define NUCLEAR_BLOCKS 20
+#endif
+extern "C" __global__ __launch_bounds__(LANES, NUCLEAR_BLOCKS) void nuclear(LISTS, const Step* steps, const double* boys, int columns,
                                                             const double* points, const double* weights, int npoint, CLASS, int order,
                                                             double* scratch, double* out) {
   extern __shared__ double shared[];
