@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnqs_cases import fci_energy, random_integrals, symmetric_integrals
-from pyscf import gto, scf, symm
+from pyscf import gto, mcscf, scf, symm
 
 import jaxqc
 from jaxqc.nnqs import Hamiltonian, all_configurations, couple, density_matrices, lowest
@@ -53,6 +53,16 @@ def test_molecules_without_symmetry():
     nearly = "O 0 0 0; H 0.2774 0.8929 0.2544; H 0.6068 -0.2383 -0.7169"  # bonds are equal to four digits
     for atoms in (nearly, "H 0 0 0; H 0 0 1; H 0 1 2; H 1 1 1.4"):
         assert Hamiltonian.from_molecule(jaxqc.Molecule(atoms, basis="sto-3g")).irreps is None
+
+
+def test_six_digits_of_a_geometry_are_enough():
+    ammonia = "N 0 0 0; H .94 0 .38; H -.47 .814064 .38; H -.47 -.814064 .38"  # 1.2e-7 Angstrom from C3v
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule(ammonia, basis="sto-3g"), frozen=1)
+    assert sorted(ham.irreps or ()) == [0, 0, 0, 0, 0, 1, 1]
+    field: Any = scf.RHF(gto.M(atom=ammonia, basis="sto-3g", verbose=0)).run(conv_tol=1e-12)
+    space: Any = mcscf.CASCI(field, 7, 8)
+    space.verbose = 0
+    assert fci_energy(ham) == pytest.approx(space.kernel()[0], abs=1e-9)
 
 
 def test_rounding_is_left_out_and_wrong_labels_are_refused():

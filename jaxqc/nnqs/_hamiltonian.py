@@ -100,6 +100,9 @@ class Hamiltonian:
     def from_molecule(cls, mol, result=None, frozen: int = 0, active=None, natural: bool = False) -> "Hamiltonian":
         """The Hamiltonian of a molecule in the orbitals of a self-consistent field.
 
+        Orbitals are labelled where atoms are within some 1e-7 Angstrom of places of an Abelian point group: a geometry
+        of fewer digits than that may lose its labels (`irreps` is None), which costs time and changes no result.
+
         Args:
             mol: `jaxqc.Molecule`.
             result: its `jaxqc.scf.Result` with one set of orbitals (RHF, RKS, ROHF, ROKS); None computes Hartree-Fock.

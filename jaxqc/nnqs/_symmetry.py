@@ -5,7 +5,7 @@ import numpy as np
 from jax.core import Tracer
 
 _DEGENERATE = 1e-5  # Hartree; closer levels may be mixed
-_IMPURE = 1e-8  # coefficients of other representations in an orbital, which are left out
+_IMPURE = 1e-6  # norm of other representations in an orbital, which are left out; energies change by its square
 _FORBIDDEN = 1e-7  # of the largest integral; what labels forbid must be below
 
 
