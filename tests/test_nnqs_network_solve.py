@@ -295,6 +295,15 @@ def test_only_the_same_run_is_resumed(tmp_path):
     assert solve(ham, steps=20, resume=True, **options, memory=1 << 20).steps == 20
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"module": 3}, {"module": Transformer}, {"optimizer": "adam"}, {"optimizer": Spring}, {"callback": 3}],
+)
+def test_parts_without_the_methods_that_are_needed_are_refused(change):
+    with pytest.raises(TypeError, match=f"Argument {next(iter(change))} of jaxqc.nnqs.solve must be"):
+        solve(chain(2), **change)
+
+
 def test_what_is_no_hamiltonian_is_refused():
     with pytest.raises(TypeError, match="must be a jaxqc.nnqs.Hamiltonian"):
         solve(np.eye(2))  # pyright: ignore[reportArgumentType]

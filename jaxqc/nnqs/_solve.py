@@ -17,6 +17,7 @@ from jaxqc.nnqs._hamiltonian import Hamiltonian
 from jaxqc.nnqs._mesh import check_mesh
 from jaxqc.nnqs._perturbation import checked_memory
 from jaxqc.nnqs._selected import State
+from jaxqc.nnqs._train_sr import Spring
 
 NAME = "jaxqc.nnqs.solve"
 
@@ -164,6 +165,7 @@ def solve(
         steps, target_size, seed, energy, select, pretrain, distill, refresh, growth, epsilon, memory, nroots
     )
     settings = _checked(ham, settings, module)
+    _check_parts(module, optimizer, callback)
     log, tensorboard, checkpoint = _checked_output(log, tensorboard, checkpoint, resume)
     checkpoint_every = checked_count(checkpoint_every, "checkpoint_every", NAME, 1)
     mesh = None if mesh is None else check_mesh(mesh, NAME)
@@ -201,6 +203,21 @@ def _checked(ham, settings, module) -> Settings:
                 f"{label}={getattr(ham, label)}; make one with the numbers of the Hamiltonian."
             )
     return replace(settings, **numbers)
+
+
+def _check_parts(module, optimizer, callback):
+    """Refuses what has not the methods that are called later."""
+    kind = "an optax.GradientTransformation, such as optax.adamw(3e-4), or a jaxqc.nnqs.Spring"
+    if isinstance(optimizer, Spring):
+        optimizer = None
+    for label, value, methods, wanted in (
+        ("module", module, ("init", "apply"), "a network, such as jaxqc.nnqs.Transformer(norb, nalpha, nbeta)"),
+        ("optimizer", optimizer, ("init", "update"), kind),
+        ("callback", callback, ("__call__",), "a function of a dict"),
+    ):
+        methods_there = all(callable(getattr(value, method, None)) for method in methods)
+        if value is not None and (not methods_there or (isinstance(value, type) and label != "callback")):
+            raise TypeError(f"Argument {label} of {NAME} must be {wanted}, or None, but it is {shorten(value)}.")
 
 
 def checked_seed(value, label, name) -> int:
