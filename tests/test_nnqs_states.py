@@ -53,7 +53,7 @@ def test_excited_states_are_corrected_and_extrapolated():
     alone = selected_ci(ham, 400, growth=20.0)
     assert alone.e_ci < found.e_ci < alone.e_ci + 1e-4
     assert len(plot(found).axes) == 1
-    with pytest.raises(ValueError, match="nroots .* whole number from 1"):
+    with pytest.raises(ValueError, match="nroots .* at least 1"):
         selected_ci(ham, nroots=0)
 
 
