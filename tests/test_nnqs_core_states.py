@@ -245,7 +245,14 @@ def test_extrapolation():
     curved = np.stack([-5.0 - 1.2 * pt2s + pt2s**2, pt2s], axis=1)
     value, error = extrapolate(curved)
     assert abs(value + 5.0) < error < 3e-3
-    assert extrapolate([(-5.0, -0.1)]) == (-5.1, 0.05)
+    # Where there is no line, or it leads below twice the correction, or a correction has the wrong sign.
+    steep = np.stack([-5.0 - 3.0 * pt2s, pt2s], axis=1)
+    for points in ([(-5.0, -0.1)], [*steep, (-5.0, -0.1)], [(-4.9, -0.2), (-4.95, -0.15), (-5.0, -0.1)]):
+        value, error = extrapolate(points)
+        assert -5.2 <= value <= -5.0 and abs(value + 5.1) <= 0.1 and error > 0
+    assert extrapolate([(-5.0, -0.1)]) == (-5.1, 0.1) == extrapolate([(-4.9, -0.2), (-5.0, -0.1)])
+    assert extrapolate(steep) == pytest.approx((steep[-1, 0] - 0.01, 0.01))
+    assert extrapolate([*curved, (-5.0, 0.1)]) == (-4.9, 0.1)
 
 
 def test_arguments_that_are_wrong():

@@ -1,5 +1,6 @@
 """Excited states of selected CI and of whole runs, and where runs write what they find."""
 
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nnqs_cases import as_set, fci_energy, molecule, over_several_words, random_hamiltonian
+from nnqs_cases import as_set, fci_energy, fci_matrix, molecule, over_several_words, random_hamiltonian
 
+import jaxqc
 from jaxqc.nnqs import (
     Configurations,
+    Hamiltonian,
     all_configurations,
+    aufbau,
     deduplicate,
     density_matrices,
     lowest,
@@ -22,7 +26,9 @@ from jaxqc.nnqs import (
     selected_ci,
 )
 from jaxqc.nnqs._bits import SENTINEL
+from jaxqc.nnqs._davidson import Eigenstates
 from jaxqc.nnqs._density_pairs import density_from_pairs
+from jaxqc.nnqs._extrapolate import points_of, states_of
 
 LITHIUM_HYDRIDE = "Li 0 0 0; H 0 0 1.6"
 
@@ -48,13 +54,90 @@ def test_excited_states_are_corrected_and_extrapolated():
         assert abs(state.e_extrapolated - exact[k]) < 2e-4
         again = pt2(ham, found.configurations, state.vector, state.e_ci)
         assert state.e_pt2 == pytest.approx(again, rel=1e-9)
-    assert [len(point.excited) for point in found.history] == [0, *[2] * (len(found.history) - 1)]
+    assert len(found.history) > 1 and all(len(point.excited) == 2 for point in found.history)
     # One state alone gets all of the set.
     alone = selected_ci(ham, 400, growth=20.0)
     assert alone.e_ci < found.e_ci < alone.e_ci + 1e-4
     assert len(plot(found).axes) == 1
-    with pytest.raises(ValueError, match="nroots .* at least 1"):
+    with pytest.raises(ValueError, match="nroots .* whole number"):
         selected_ci(ham, nroots=0)
+
+
+NITROGEN = "N 0 0 0; N 0 0 1.0977"
+SECTORS = {
+    "H2": ("H 0 0 0; H 0 0 .74", {}, 4, 10_000),
+    "H": ("H 0 0 0", {"basis": "cc-pvdz", "spin": 1}, 3, 10_000),
+    "LiH": (LITHIUM_HYDRIDE, {}, 6, 120),
+    "Li": ("Li 0 0 0", {"basis": "6-31g", "spin": 1}, 4, 60),
+    "BeH2": ("Be 0 0 0; H 0 0 1.33; H 0 0 -1.33", {}, 5, 300),
+    "H2O": ("O 0 0 0; H 0 .757 .587; H 0 -.757 .587", {}, 4, 200),
+}
+
+
+@pytest.mark.parametrize("name", SECTORS)
+def test_states_of_all_symmetries(name):
+    atom, options, nroots, size = SECTORS[name]
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule(atom, **{"basis": "sto-3g", **options}))
+    found = selected_ci(ham, size, nroots=nroots)
+    exact = np.linalg.eigvalsh(fci_matrix(ham))[:nroots] + float(ham.constant)
+    whole = math.comb(ham.norb, ham.nalpha) * math.comb(ham.norb, ham.nbeta)
+    assert len(found.states) == nroots and found.complete == (whole <= size)
+    for state, energy in zip(found.states, exact, strict=True):
+        assert energy - 1e-9 < state.e_ci < energy + 5e-4
+        assert abs(state.e_extrapolated - energy) <= 2 * state.error + 1e-9
+        assert (state.error == 0.0) == found.complete
+
+
+def test_degenerate_states_of_nitrogen():
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule(NITROGEN, basis="sto-3g"), frozen=2)
+    found = selected_ci(ham, 300, nroots=3)
+    exact = fci_energy(ham, 3)
+    assert exact[2] == pytest.approx(exact[1], abs=1e-8)
+    for state, energy in zip(found.states, exact, strict=True):
+        assert energy < state.e_ci and abs(state.e_extrapolated - energy) <= 2 * state.error < 4e-3
+
+
+def test_only_what_is_certain_is_called_exact():
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule(SECTORS["H2O"][0], basis="sto-3g"))
+    for epsilon in (1e-2, 1.0):  # which end the growth
+        found = selected_ci(ham, epsilon=epsilon)
+        assert not found.complete and found.e_pt2 < 0 and found.error == abs(found.e_pt2)
+    assert selected_ci(ham).complete
+    # One symmetry, to the end: other states are not in it.
+    found = selected_ci(ham, start=aufbau(7, 5, 5), nroots=2)
+    assert int(found.configurations.count) < 441 and not found.complete and np.isnan(found.error)
+    small = Hamiltonian.from_molecule(jaxqc.Molecule("H 0 0 0; H 0 0 .74", basis="sto-3g"))
+    cases: Any = (
+        (lambda: selected_ci(small, nroots=5), "only 4 configurations"),
+        (lambda: selected_ci(ham, 3, nroots=4), "argument size is 3"),
+        (lambda: selected_ci(small, start=aufbau(2, 1, 1), nroots=3), "no more than 2 in all"),
+    )
+    for call, message in cases:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_points_of_another_state_are_left_out():
+    def found(energies):
+        empty = np.zeros(len(energies))
+        return Eigenstates(np.asarray(energies), np.eye(len(energies)), empty, empty)  # pyright: ignore
+
+    pt2s = (-0.04, -0.02, -0.01)
+    sets = [found([-5.0 - 1.2 * x, -4.0 - 1.1 * x]) for x in pt2s]
+    points = [
+        points_of(one, [x, x], None if k == 0 else np.eye(2)) for k, (one, x) in enumerate(zip(sets, pt2s, strict=True))
+    ]
+    first, second = states_of(sets[-1], points, [], 0.0)
+    assert (first.e_extrapolated, second.e_extrapolated) == pytest.approx((-5.0, -4.0), abs=1e-12)
+    # Before the last set the states had another order: the series of each goes over to the other's place.
+    swapped = [[(*point[:2], 1 - k) for k, point in enumerate(of_set[::-1])] for of_set in points[1:]]
+    swapped[1] = [(*point[:2], 1 - k) for k, point in enumerate(points[2])]
+    first, _ = states_of(sets[-1], [points[0], swapped[0], swapped[1]], [], 0.0)
+    assert first.e_extrapolated == pytest.approx(-5.0, abs=1e-12)
+    # And where a state is new, there is no line.
+    points[-1] = points_of(sets[-1], [-0.01, -0.01], np.full((2, 2), 0.5))
+    first, _ = states_of(sets[-1], points, [], 0.0)
+    assert (first.e_extrapolated, first.error) == pytest.approx((sets[-1].energies[0] - 0.01, 0.01))
 
 
 def events_of(folder):

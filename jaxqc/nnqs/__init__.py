@@ -22,6 +22,8 @@ from jaxqc.nnqs._energy import estimate as estimate
 from jaxqc.nnqs._energy import infidelity as infidelity
 from jaxqc.nnqs._energy import local_energies as local_energies
 from jaxqc.nnqs._energy import rayleigh_quotient as rayleigh_quotient
+from jaxqc.nnqs._extrapolate import State as State
+from jaxqc.nnqs._extrapolate import extrapolate as extrapolate
 from jaxqc.nnqs._hamiltonian import Hamiltonian as Hamiltonian
 from jaxqc.nnqs._mesh import make_mesh as make_mesh
 from jaxqc.nnqs._perturbation import pt2 as pt2
@@ -29,8 +31,6 @@ from jaxqc.nnqs._plot import plot as plot
 from jaxqc.nnqs._properties import ao_density as ao_density
 from jaxqc.nnqs._properties import dipole_moment as dipole_moment
 from jaxqc.nnqs._selected import SelectedCI as SelectedCI
-from jaxqc.nnqs._selected import State as State
-from jaxqc.nnqs._selected import extrapolate as extrapolate
 from jaxqc.nnqs._selected import natural_orbitals as natural_orbitals
 from jaxqc.nnqs._selected import selected_ci as selected_ci
 from jaxqc.nnqs._slater_condon import diagonal as diagonal

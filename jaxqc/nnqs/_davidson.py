@@ -151,7 +151,9 @@ def _davidson(matrix, size, nroots, guess, tolerance, max_cycles):
     if guess is None:
         first = _guess_sectors(matrix, size, nroots + 2)
     else:
-        first = np.concatenate([np.asarray(guess)[:, : matrix.diagonal.shape[0]], _guess(matrix, size, nroots + 1)])
+        # A state of another symmetry may have become lower than those of the guess.
+        more = _guess(matrix, size, 2) if nroots == 1 else _guess_sectors(matrix, size, 2)
+        first = np.concatenate([np.asarray(guess)[:, : matrix.diagonal.shape[0]], more])
     followed = min(len(first), nroots + 24)
     room = _VECTORS * nroots + 4 * followed
     basis = jnp.zeros((room, matrix.diagonal.shape[0]))

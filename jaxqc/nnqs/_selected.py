@@ -14,6 +14,8 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
+from jaxqc.nnqs._extrapolate import State, points_of, states_of
+from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contributions, exact_sum, external
 
 _TIE = 1e-9  # relative difference up to which importances count as equal
@@ -31,28 +33,6 @@ class Point(NamedTuple):
     excited: tuple[tuple[float, float, float], ...] = ()
 
 
-class State(NamedTuple):
-    """A state on the final set.
-
-    Attributes:
-        e_ci: energy on the set, Hartree; an upper bound of that of the exact state in the same place.
-        e_pt2: perturbative correction, Hartree.
-        e_extrapolated: E_CI where E_PT2 vanishes, Hartree; no bound.
-        error: estimate of the error of `e_extrapolated`, Hartree.
-        spin_square: <S^2> on the set.
-        residual: norm of H c - E c, Hartree.
-        vector: (capacity,) coefficients c.
-    """
-
-    e_ci: float
-    e_pt2: float
-    e_extrapolated: float
-    error: float
-    spin_square: float
-    residual: float
-    vector: jax.Array
-
-
 class SelectedCI(NamedTuple):
     """The result of `selected_ci`.
 
@@ -60,11 +40,12 @@ class SelectedCI(NamedTuple):
         e_ci: lowest energy on the set, Hartree, an upper bound of the exact one.
         e_pt2: perturbative correction, Hartree.
         e_extrapolated: E_CI where E_PT2 vanishes, Hartree, from a line through the last stages; no bound.
-        error: estimate of the error of `e_extrapolated`, Hartree.
+        error: estimate of the error of `e_extrapolated`, Hartree; see `State`.
         spin_square: <S^2> on the set.
         configurations: the set, sorted.
         vector: (capacity,) coefficients.
-        complete: nothing outside is coupled to the set any more: E_CI is exact for the symmetry of the vector.
+        complete: the states are exact. For one state: it is coupled to nothing outside of the set, whatever `epsilon`,
+            so that E_CI is exact for the symmetry of what the set grew from. For more: no configuration is outside.
         history: one `Point` for each stage.
         states: a `State` for each of the `nroots`, by rising energy; the attributes above are of the first one.
     """
@@ -108,7 +89,10 @@ def selected_ci(
         size: of the set at which to end.
         epsilon: terms |H_ki c_i| up to it are left out, Hartree.
         growth: the factor by which the set grows in one stage, above 1.
-        start: `Configurations` or keys to begin with; None for the one with the lowest orbitals occupied.
+        start: `Configurations` or keys to begin with. The set grows by what is coupled to them: states are of their
+            symmetries (irreducible representations) and no others. None begins with the lowest orbitals occupied, so
+            that the state is the lowest of the symmetry of that; for several states singles and doubles of lowest
+            energy are added, and all configurations are taken where `size` allows.
         nroots: how many of the lowest states, for each of which the set grows by an equal part. All have the spin
             projection of `ham`; `spin_square` tells multiplets apart.
         memory: bytes for the perturbation theory, 16 KiB or more; where it needs more it works in parts.
@@ -125,8 +109,8 @@ def selected_ci(
         -1.13728
     """
     name = "jaxqc.nnqs.selected_ci"
-    start = aufbau(ham.norb, ham.nalpha, ham.nbeta) if start is None and hasattr(ham, "norb") else start
-    keys, count = check_set(ham, start, name)
+    given = aufbau(ham.norb, ham.nalpha, ham.nbeta) if start is None and hasattr(ham, "norb") else start
+    keys, count = check_set(ham, given, name)
     check_epsilon(epsilon, name)
     size, nroots = checked_count(size, "size", name, 1), checked_count(nroots, "nroots", name, 1)
     memory = checked_memory(memory, name)
@@ -134,17 +118,19 @@ def selected_ci(
         raise ValueError(f"Argument growth of {name} must be a number above 1, but it is {shorten(growth)}.")
     if int(count) == 0:
         raise ValueError(f"The set that {name} was given to begin with is empty; give one configuration or more.")
-    keys, guess, points, history = np.asarray(keys[: int(count)]), None, [], []
+    keys = first_set(ham, nroots, size, name) if start is None else np.asarray(keys[: int(count)])
+    guess, points, history = None, [], []
     while True:
         configurations, size_now = padded_set(keys, coarse_capacity(len(keys))), len(keys)
-        number = min(nroots, size_now)
+        number = states_to_follow(ham, nroots, size_now, size)
         found = states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
         _check_residual(float(np.max(np.asarray(found.residuals))))
         room = max(_LEAST_GROWTH, int(size_now * (growth - 1)))
         wanted = min(room, max(0, size - size_now))
-        corrections, best = best_of_states(best_external, ham, configurations, found, epsilon, memory, wanted)
-        points.append(pairs(found, corrections))
-        history.append(_point(size_now, found, corrections))
+        limits = epsilon, memory, -(-wanted // max(number, nroots))
+        corrections, best = best_of_states(best_external, ham, configurations, found, *limits)
+        points.append(points_of(found, corrections, guess))
+        history.append(_point(size_now, found, corrections, nroots))
         if callback is not None:
             callback(history[-1])
         if len(best) == 0:
@@ -155,67 +141,35 @@ def selected_ci(
         guess = np.zeros((number, coarse_capacity(len(keys))))
         known = np.pad(np.asarray(found.vectors)[:, :size_now], ((0, 0), (0, len(best))))
         guess[:, : len(keys)] = known[:, order]
-    states = states_of(found, points)
-    first, complete = states[0], not any(corrections)
+    if number < nroots:
+        raise ValueError(
+            f"Argument nroots of {name} is {nroots}, but the configurations to begin with are coupled to no more than "
+            f"{size_now} in all; begin with others (argument start) or ask for fewer states."
+        )
+    whole = size_now == all_there_are(ham)
+    if not all(corrections):
+        exact, _ = best_of_states(best_external, ham, configurations, found, 0.0, memory, 0)
+    else:
+        exact = corrections
+    states = states_of(found, points, exact, 0.0 if whole or nroots == 1 else float("nan"))[:nroots]
+    first, complete = states[0], not any(exact[:nroots]) and (whole or nroots == 1)
     return SelectedCI(*first[:5], configurations, first.vector, complete, tuple(history), states)
 
 
-def _point(size, found, corrections):
+def _point(size, found, corrections, nroots):
     e_ci, spin = (np.asarray(x).tolist() for x in (found.energies, found.spin_squares))
     lowest, *excited = zip(e_ci, corrections, spin, strict=True)
-    return Point(size, *lowest, tuple(excited))
-
-
-def pairs(found: Eigenstates, corrections) -> list[tuple[float, float]]:
-    """(E_CI, E_PT2) of every state on a set."""
-    return list(zip(np.asarray(found.energies).tolist(), corrections, strict=True))
-
-
-def states_of(found: Eigenstates, points) -> tuple[State, ...]:
-    """The states on the last set, from the `pairs` of all sets."""
-    states = []
-    for k, (e_ci, e_pt2) in enumerate(points[-1]):
-        value = (e_ci, 0.0) if e_pt2 == 0.0 else extrapolate([of_set[k] for of_set in points if k < len(of_set)])
-        states.append(
-            State(e_ci, e_pt2, *value, float(found.spin_squares[k]), float(found.residuals[k]), found.vectors[k])
-        )
-    return tuple(states)
+    return Point(size, *lowest, tuple(excited[: nroots - 1]))
 
 
 def best_of_states(best, ham, configurations, found: Eigenstates, epsilon, memory, wanted):
-    """E_PT2 of every state, and the keys of the most important configurations outside for each, `wanted` in all."""
+    """E_PT2 of every state, and the keys of the `wanted` most important configurations outside for each."""
     corrections, keys, number = [], [], len(found.energies)
     for vector, energy in zip(found.vectors, np.asarray(found.energies).tolist(), strict=True):
-        e_pt2, chosen = best(ham, configurations, vector, energy, epsilon, memory, -(-wanted // number))
+        e_pt2, chosen = best(ham, configurations, vector, energy, epsilon, memory, wanted)
         corrections.append(e_pt2)
         keys.append(chosen)
     return corrections, keys[0] if number == 1 else np.unique(np.concatenate(keys), axis=0)
-
-
-def extrapolate(points) -> tuple[float, float]:
-    """E_CI at E_PT2 = 0 from (E_CI, E_PT2) of growing sets, and an estimate of its error, Hartree.
-
-    The value is a line through the last three points, weighted by 1 / E_PT2^2: what is small follows the line best.
-    The error is the largest of: the difference from the parabola through them, from the line through the three before
-    the last or, where there are less than four points, from E_CI + E_PT2, and a twentieth of the extrapolated part.
-    With one point the value is E_CI + E_PT2, and its error the half of E_PT2.
-    """
-    points = np.asarray(points, float).reshape(-1, 2)[-4:]
-    points = points[np.argsort(-np.abs(points[:, 1]), kind="stable")]
-    e_ci, e_pt2 = points.T
-    if len(points) == 1 or np.ptp(e_pt2) < 1e-12:
-        return float(e_ci[-1] + e_pt2[-1]), float(0.5 * abs(e_pt2[-1]))
-    value = _line(points[-3:])
-    before = e_ci[-1] + e_pt2[-1] if len(points) < 4 else _line(points[:-1])
-    estimates = [0.05 * abs(value - e_ci[-1]), abs(value - before), abs(value - _line(points[-3:], 2))]
-    return value, float(max(estimates))
-
-
-def _line(points, degree=1):
-    e_ci, e_pt2 = points.T
-    scaled = e_pt2 / np.max(np.abs(e_pt2))
-    weights = 1 / np.maximum(np.abs(scaled), 1e-6) ** 2
-    return float(np.polynomial.polynomial.polyfit(scaled, e_ci, min(degree, len(points) - 1), w=weights)[0])
 
 
 def _check_residual(residual):

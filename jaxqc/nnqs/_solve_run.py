@@ -15,7 +15,9 @@ from jaxqc.nnqs._bits import Configurations, aufbau
 from jaxqc.nnqs._checkpoint import described, fingerprint
 from jaxqc.nnqs._davidson import Eigenstates, lowest
 from jaxqc.nnqs._energy import distillation, energy, estimate, infidelity
-from jaxqc.nnqs._selected import best_of_states, pairs, states_of
+from jaxqc.nnqs._extrapolate import carried, points_of, states_of
+from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
+from jaxqc.nnqs._selected import best_of_states, padded_set
 from jaxqc.nnqs._solve import NAME, Settings, Solution
 from jaxqc.nnqs._solve_expand import by_amplitude, joined
 from jaxqc.nnqs._solve_log import Writers
@@ -33,6 +35,8 @@ class Run:
     def __init__(self, ham, settings: Settings, module, optimizer, callback, mesh=None, store=None, every=0):
         self.ham, self.settings, self.callback, self.store, self.every = ham, settings, callback, store, every
         self.sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
+        self.configurations = padded_set(first_set(ham, settings.nroots, settings.target_size, NAME, "target_size"))
+        self.trained_on: tuple[jax.Array, jax.Array] | None = None  # keys, and vectors of the states
         if module is None:
             from jaxqc.nnqs._ansatz import Transformer
 
@@ -57,9 +61,8 @@ class Run:
         self.makers = ""  # network and optimiser, so far as they can be told apart
         if store is not None:
             self.makers = f"{described(module)} {described(optimizer)} {trial(optimizer, self.state)}"
-        self.configurations = Configurations(first, jnp.int32(1))
         self.round, self.complete = -1, False
-        self.points: list[list[tuple[float, float]]] = []  # e_ci and e_pt2 of every state on every set
+        self.points: list[list[tuple[float, float, int]]] = []  # `points_of` every set
         self.history: list[dict] = []
         self.writers: Writers | None = None
         self.elapsed, self.started = 0.0, time.perf_counter()
@@ -142,17 +145,20 @@ class Run:
                 log_amplitude, _ = self.work.evaluate(self.state.parameters, union.keys)
                 self.configurations = by_amplitude(ham, union, log_amplitude, size)
             before, count = count, int(self.configurations.count)
-            self.complete = count == before and count < settings.target_size
+            self.complete = count == before < size
             again = before < count < size
 
     def _diagonalise(self) -> Eigenstates:
         """The lowest states on the set."""
-        return lowest(self.ham, self.configurations, min(self.settings.nroots, int(self.configurations.count)))
+        settings, count = self.settings, int(self.configurations.count)
+        number = states_to_follow(self.ham, settings.nroots, count, settings.target_size)
+        return lowest(self.ham, self.configurations, number)
 
-    def _outside(self, states, wanted):
-        """E_PT2 of every state, and the most important configurations outside of the set."""
-        limits = self.settings.epsilon, self.settings.memory
-        return best_of_states(self.work.best_external, self.ham, self.configurations, states, *limits, wanted)
+    def _outside(self, states, wanted, epsilon=None):
+        """E_PT2 of every state, and the most important configurations outside of the set, an equal part for each."""
+        epsilon = self.settings.epsilon if epsilon is None else epsilon
+        limits = epsilon, self.settings.memory, -(-wanted // max(len(states.energies), self.settings.nroots))
+        return best_of_states(self.work.best_external, self.ham, self.configurations, states, *limits)
 
     def _prepare(self, report):
         """What training on the set needs; its bound and correction where they are not known yet."""
@@ -160,17 +166,24 @@ class Run:
         self.task = self.work.task(self.configurations, self.states.vectors[0])
         if report:
             corrections, _ = self._outside(self.states, 0)
-            self.points.append(pairs(self.states, corrections))
+            keys = self.configurations.keys
+            old = None if self.trained_on is None else carried(*self.trained_on, keys)
+            self.points.append(points_of(self.states, corrections, old))
             spins = np.asarray(self.states.spin_squares).tolist()
-            first, *excited = ([*pair, spin] for pair, spin in zip(self.points[-1], spins, strict=True))
+            first, *excited = ([*point[:2], spin] for point, spin in zip(self.points[-1], spins, strict=True))
             numbers = dict(zip(("e_ci", "e_pt2", "spin_square"), first, strict=True))
-            self._report("set", **numbers, **({"excited": excited} if excited else {}))
+            self._report("set", **numbers, **({"excited": excited[: self.settings.nroots - 1]} if excited else {}))
+        self.trained_on = self.configurations.keys, self.states.vectors
 
     def _finish(self) -> Solution:
         settings = self.settings
         found = self.work.estimate(self.state.parameters, self.task)
         count = int(self.configurations.count)
-        states = tuple(state._replace(vector=state.vector[:count]) for state in states_of(self.states, self.points))
+        corrections = [point[1] for point in self.points[-1]]
+        exact = corrections if all(corrections) else self._outside(self.states, 0, 0.0)[0]
+        certain = settings.nroots == 1 or count == all_there_are(self.ham)
+        found_states = states_of(self.states, self.points, exact, 0.0 if certain else float("nan"))
+        states = tuple(state._replace(vector=state.vector[:count]) for state in found_states[: settings.nroots])
         lowest_state = states[0]
         numbers = {
             "energy": float(found.energy),
@@ -248,7 +261,7 @@ class Run:
             )
         self.state, self.configurations = state, Configurations(keys, jnp.int32(record["count"]))
         self.round, self.complete, self.elapsed = record["round"], record["complete"], record["elapsed"]
-        self.points = [[(float(a), float(b)) for a, b in of_set] for of_set in record["points"]]
+        self.points = [[(float(a), float(b), int(k)) for a, b, k in of_set] for of_set in record["points"]]
         self.history = record["history"]
 
 
