@@ -281,6 +281,22 @@ def test_a_network_that_vanishes_on_the_set_is_refused():
         solve(chain(2), module=Vanishing(), steps=10)
 
 
+class OneOutput(Vanishing):
+    def apply(self, parameters, occupations):
+        return super().apply(parameters, occupations)[0]
+
+
+class Column(Vanishing):
+    def apply(self, parameters, occupations):
+        return tuple(x[:, None] for x in super().apply(parameters, occupations))
+
+
+@pytest.mark.parametrize("network", [OneOutput, Column])
+def test_other_outputs_of_a_network_are_refused(network):
+    with pytest.raises(ValueError, match="two real arrays .* but for n = 3 configurations it gives float64"):
+        solve(chain(2), module=network(), steps=10)
+
+
 def test_only_the_same_run_is_resumed(tmp_path):
     ham, first = chain(2), Transformer(2, 1, 1, **TINY)
     options: dict[str, Any] = {"module": first, "optimizer": optax.adam(1e-2), "checkpoint": tmp_path, "pretrain": 0}

@@ -22,7 +22,7 @@ from jaxqc.nnqs._solve import NAME, Settings, Solution
 from jaxqc.nnqs._solve_expand import by_amplitude, joined
 from jaxqc.nnqs._solve_log import Writers
 from jaxqc.nnqs._solve_work import ManyDevices, OneDevice
-from jaxqc.nnqs._train import Sector, TrainState, import_optax, occupations_of, trial
+from jaxqc.nnqs._train import Sector, TrainState, check_outputs, import_optax, occupations_of, trial
 
 _LENGTH = 10  # steps between two looks at the clock, the log and the checkpoint
 _FIRST_SIZE = 256
@@ -58,6 +58,7 @@ class Run:
             return TrainState(parameters, inner, jnp.int32(0))
 
         self.state = initial(jax.random.key(settings.seed))
+        check_outputs(module.apply, self.state.parameters, self.sector, NAME)
         self.makers = ""  # network and optimiser, so far as they can be told apart
         if store is not None:
             self.makers = f"{described(module)} {described(optimizer)} {trial(optimizer, self.state)}"

@@ -52,6 +52,23 @@ def occupations_of(keys, sector: Sector) -> jax.Array:
     return unpack(jnp.where(unused, aufbau(*sector), keys), sector.norb)
 
 
+def check_outputs(apply: Callable, parameters, sector: Sector, function_name: str) -> None:
+    """Refuses a network that does not give a logarithm and a phase for each configuration.
+
+    Raises:
+        ValueError: it gives something else.
+    """
+    found = jax.eval_shape(apply, parameters, jax.ShapeDtypeStruct((3, 2, sector.norb), jnp.bool_))
+    leaves = jax.tree.leaves(found)
+    floats = all(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.shape == (3,) for leaf in leaves)
+    if not (isinstance(found, tuple) and len(found) == len(leaves) == 2 and floats):
+        said = ", ".join(f"{leaf.dtype}{leaf.shape}" for leaf in leaves)
+        raise ValueError(
+            f"Argument module of {function_name} must have a method apply(parameters, occupations) that gives "
+            f"(log_amplitude, phase), two real arrays (n,), but for n = 3 configurations it gives {said}."
+        )
+
+
 def _chunks(keys, batch):
     missing = -keys.shape[0] % batch
     padded = jnp.concatenate([keys, jnp.full((missing, keys.shape[1]), SENTINEL, jnp.uint64)])
