@@ -60,6 +60,11 @@ def first_set(ham, nroots: int, size: int, name: str, label: str = "size") -> np
         kept = np.concatenate([reference, singles, _lowest(ham, doubles, number - 1 - len(singles))])
     else:
         kept = np.concatenate([reference, _lowest(ham, np.concatenate([singles, doubles]), number - 1)])
+    if nroots > len(kept):
+        raise ValueError(
+            f"Argument nroots of {name} is {nroots}, more than the {len(kept)} configurations to begin with; ask for "
+            f"fewer states, or make argument {label} {total}, the number of all configurations."
+        )
     return kept[np.lexsort(kept.T[::-1])]
 
 

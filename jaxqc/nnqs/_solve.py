@@ -132,7 +132,8 @@ def solve(
         memory: budget in bytes for couplings and perturbation theory, which are made in batches; results are the same
             to the bit whatever it is. The network takes up to 1 GiB besides.
         nroots: how many of the lowest states are computed on each set, which grows by importance for each of them; the
-            network is trained on the first one.
+            network is trained on the first one. One is the lowest of the symmetry (irreducible representation) of the
+            configuration with the lowest orbitals occupied; more are the lowest of all symmetries.
         log: path of a file for the history, a JSON object a line.
         tensorboard: directory for event files of all numbers of the history, which TensorBoard shows.
         checkpoint: directory for checkpoints, one every `checkpoint_every` steps (rounded up to a multiple of ten); it

@@ -197,7 +197,8 @@ class Run:
             "spin_square": lowest_state.spin_square,
         }
         excited = [[state.e_ci, state.e_pt2, state.spin_square] for state in states[1:]]
-        self._report("end", loss_is=settings.energy, **numbers, **({"excited": excited} if excited else {}))
+        known = {name: value if np.isfinite(value) else None for name, value in numbers.items()}  # JSON has no nan
+        self._report("end", loss_is=settings.energy, **known, **({"excited": excited} if excited else {}))
         return Solution(
             **numbers,
             configurations=self.configurations,
