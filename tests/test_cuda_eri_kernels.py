@@ -7,11 +7,17 @@ from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_classes as cuda_classes
 from jaxqc.integrals._cuda_classes import Quartets, Variant
 
-# What a restricted calculation runs: K alone, J being made of Hermite Gaussians.
-_PLAIN = Variant(False, coulomb=False)
-# Bytes of spill stores and loads of its kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Others
+# What restricted calculations run: J and K at once, or K alone, J being made of Hermite Gaussians.
+_BOTH, _PLAIN = Variant(False), Variant(False, coulomb=False)
+# Bytes of spill stores and loads of their kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Others
 # have none. What deep contraction needs in registers leaves these without room; they are still faster so than
 # with fewer blocks on a multiprocessor.
+BOTH = {
+    "0000": 16, "1000": 56, "2000": 280, "2010": 224, "2020": 396, "1100": 336, "1111": 696, "3010": 440, "3020": 472,
+    "3011": 1456, "3030": 2936, "2100": 112, "2120": 2200, "2111": 152, "2130": 24, "2121": 12, "3100": 112,
+    "3110": 1480, "3120": 7412, "3130": 16, "3131": 128, "2200": 616, "2210": 2400, "2211": 8, "2230": 56, "2221": 200,
+    "3200": 160, "3210": 7088, "3300": 2776, "3320": 48, "3311": 48, "3330": 8,
+}  # fmt: skip
 DOUBLE = {
     "0000": 16, "2000": 24, "2010": 20, "2020": 192, "1111": 192, "3010": 152, "3020": 72, "3011": 1064, "3030": 2544,
     "2120": 1360, "2111": 100, "2130": 16, "2121": 16, "3110": 360, "3120": 5808, "3131": 64, "2210": 984, "2221": 140,
@@ -78,6 +84,7 @@ def _others(lmax, variant=_PLAIN):
 
 def test_classes_to_d_stay_within_their_resources():
     _check(_kernels(2), 90, SPILLS)
+    _check(_kernels(2, variant=_BOTH), 90, {"double": BOTH})
 
 
 def test_bounds_and_sums_of_kets_to_d_need_no_stack():
@@ -110,6 +117,7 @@ def test_classes_in_single_precision_stay_within_their_resources(lmax):
 @pytest.mark.slow
 def test_classes_of_f_stay_within_their_resources():
     _check(_kernels(3, 3), 90, SPILLS)
+    _check(_kernels(3, 3, _BOTH), 90, {"double": BOTH})
 
 
 @pytest.mark.slow
