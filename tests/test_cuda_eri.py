@@ -4,6 +4,7 @@ Every class is looked at on its own: integrals of other classes are left out of 
 """
 
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -118,7 +119,8 @@ class Case:
 
 
 def lowered(shells, density, cart=False, omega=0.0, threshold=1e-16, symmetric=False):
-    settings = dict(cart=cart, coulomb=True, exchange=True, omega=omega, threshold=threshold, symmetric=symmetric)
+    settings: dict[str, Any] = dict(cart=cart, coulomb=True, exchange=True, omega=omega, threshold=threshold)
+    settings["symmetric"] = symmetric
     operands = (shells.centers, shells.exponents, shells.coefficients, jnp.asarray(density), jnp.zeros(1, jnp.int32))
     return cuda_jk.lowered(*operands, layout=(shells.ls, shells.nprims), parts=1, **settings)
 
@@ -314,7 +316,8 @@ def test_classes_of_h_and_i_are_those_of_the_cpu(bra, ket):
 def test_fixed_point_takes_densities_of_any_size(size, monkeypatch):
     monkeypatch.setattr(cuda_jk, "deterministic", lambda: True)
     p = case(1)
-    density, static = p.densities("ss"), dict(coulomb=True, exchange=True, omega=0.0, threshold=1e-13 * min(size, 1.0))
+    density = p.densities("ss")
+    static: dict[str, Any] = dict(coulomb=True, exchange=True, omega=0.0, threshold=1e-13 * min(size, 1.0))
     sizes = np.array([size, 1.0])[:, None, None]  # very different ones in one launch
     operands = (p.shells.centers, p.shells.exponents, p.shells.coefficients, sizes * density, jnp.zeros(1, jnp.int32))
     layout = (p.shells.ls, p.shells.nprims)

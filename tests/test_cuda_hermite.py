@@ -76,7 +76,8 @@ def _prepared(mol, emulator, monkeypatch):
     monkeypatch.setattr(hermite, "call", emulator.call)
     shells = shell_list(mol)
     plan = hermite.plan(shells.ls, shells.nprims, bool(mol.cart))
-    return plan, hermite.prepare(plan, *map(jnp.asarray, (shells.centers, shells.exponents, shells.coefficients)))
+    operands = [jnp.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients)]
+    return plan, hermite.prepare(plan, operands[0], operands[1], operands[2])
 
 
 def _density(mol, n):

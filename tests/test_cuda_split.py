@@ -1,5 +1,7 @@
 """J and K of large molecules on a GPU: from the same quartets, or J from Hermite Gaussians; kernels run on the CPU."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -41,12 +43,12 @@ def test_both_ways_give_the_matrices_of_libcint(apart, kinds, parts, monkeypatch
     rng = np.random.default_rng(0)
     mole, shells, _ = _chain(3, (0, 0), rng)
     density = cases.densities(rng, mole.nao, kinds)
-    settings = dict(cart=False, coulomb=True, exchange=True, omega=0.0, threshold=1e-16, symmetric=False)
+    settings: dict[str, Any] = dict(coulomb=True, exchange=True, omega=0.0, threshold=1e-16, symmetric=False)
     operands = (shells.centers, shells.exponents, shells.coefficients, jnp.asarray(density))
     layout, found = (shells.ls, shells.nprims), []
     for part in range(parts):
         at = jnp.full(1, part, jnp.int32)
-        found.append(cuda_jk.lowered(*operands, at, layout=layout, parts=parts, **settings))
+        found.append(cuda_jk.lowered(*operands, at, layout=layout, cart=False, parts=parts, **settings))
     for got, want in zip((sum(x) for x in zip(*found, strict=True)), cases.reference(mole, density), strict=True):
         assert np.max(np.abs(got - want)) < 1e-12 * np.max(np.abs(want))
 
