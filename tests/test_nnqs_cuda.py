@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cuda_emulation import Emulator, available
 from nnqs_cases import molecule, over_several_words, random_hamiltonian
 
 from jaxqc.gpu import build, nvrtc
@@ -26,13 +25,6 @@ from jaxqc.nnqs._coupling import couple_fixed
 from jaxqc.nnqs._energy import row_sums
 from jaxqc.nnqs._selected import best_external
 from jaxqc.nnqs._tables import tables_of
-
-needs_compiler = pytest.mark.skipif(not available(), reason="needs g++")
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture
@@ -78,7 +70,6 @@ CASES = {
 SLOW = {"no beta", "full", "six words"}
 
 
-@needs_compiler
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in CASES])
 def test_coupled_configurations_are_those_of_the_cpu(case, on_gpu):
     ham, configurations = CASES[case]()
@@ -95,7 +86,6 @@ def test_coupled_configurations_are_those_of_the_cpu(case, on_gpu):
         np.testing.assert_array_equal(a, b)  # the order, too
 
 
-@needs_compiler
 def test_parts_are_disjoint_and_complete(on_gpu):
     ham = random_hamiltonian(6, 2, 2)
     configurations = _some(ham, 6)
@@ -114,7 +104,6 @@ def test_parts_are_disjoint_and_complete(on_gpu):
         assert not np.intersect1d(found[a], found[a - 1]).size
 
 
-@needs_compiler
 @pytest.mark.parametrize("case", ["one word", pytest.param("two words", marks=pytest.mark.slow)])
 def test_perturbation_theory_and_selection_are_those_of_the_cpu(case, on_gpu):
     ham, configurations = CASES[case]()
@@ -132,7 +121,6 @@ def test_perturbation_theory_and_selection_are_those_of_the_cpu(case, on_gpu):
         assert {tuple(k) for k in found[1].tolist()} == {tuple(k) for k in best[1].tolist()}
 
 
-@needs_compiler
 def test_sparse_matrix_and_product(on_gpu):
     ham = molecule("H 0 0 0; H 0 0 1; H 0 1 2; H 1 0 3")[2]
     configurations = all_configurations(4, 2, 2)
@@ -146,7 +134,6 @@ def test_sparse_matrix_and_product(on_gpu):
     np.testing.assert_allclose(_sparse.product(again, x), expected, rtol=1e-12)
 
 
-@needs_compiler
 def test_row_sums_and_their_derivatives(on_gpu):
     rng = np.random.default_rng(0)
     rows = np.sort(rng.choice([0, 1, 1, 1, 4, 5], 100)).astype(np.int32)

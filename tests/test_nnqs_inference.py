@@ -4,20 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cuda_emulation import Emulator, available
 
 from jaxqc.gpu import build, nvrtc
 from jaxqc.nnqs import _cuda_network, _network, all_configurations, evaluate
 from jaxqc.nnqs._cuda_network import network_unit, random_weights
 from jaxqc.nnqs._network import Shape, log_probability, plain
 from jaxqc.nnqs._train import Sector
-
-needs_compiler = pytest.mark.skipif(not available(), reason="needs g++")
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    return Emulator(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture
@@ -46,7 +38,6 @@ def _exact(weights, occupations, shape):
     return plain(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights), occupations, shape)
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     "norb, nalpha, nbeta, layers, number",
     [
@@ -68,7 +59,6 @@ def test_probabilities_are_those_of_plain_jax(norb, nalpha, nbeta, layers, numbe
     assert np.any(found != plain(weights, occupations, shape))  # that it was the kernel
 
 
-@needs_compiler
 def test_amplitudes_of_a_network_come_from_the_kernel_and_derivatives_from_plain_jax(on_gpu):
     pytest.importorskip("flax")
     from jaxqc.nnqs._ansatz import Transformer
@@ -107,7 +97,6 @@ def test_networks_may_ask_for_larger_batches():
     assert np.all(evaluate(lambda *a: Network().apply(*a), None, keys, Sector(4, 2, 2), batch=4)[0] == 4)
 
 
-@needs_compiler
 def test_fresh_kernels_are_compared_with_plain_jax(on_gpu, monkeypatch):
     monkeypatch.setattr(_cuda_network, "_TESTED", 3)
     _cuda_network._check(_shape(5, 2, 3))
