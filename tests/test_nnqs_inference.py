@@ -19,9 +19,11 @@ def on_gpu(emulator, monkeypatch):
     monkeypatch.setattr(_cuda_network, "architecture", lambda: 90)
     monkeypatch.setattr(_cuda_network, "_THREADS", {False: 64, True: 64})
     monkeypatch.setattr(_network, "on_gpu", lambda: True)
-    jax.clear_caches()
+    for forget in (jax.clear_caches, _cuda_network.usable.cache_clear):
+        forget()
     yield
-    jax.clear_caches()
+    for forget in (jax.clear_caches, _cuda_network.usable.cache_clear):
+        forget()
 
 
 def _some(norb, nalpha, nbeta, number, seed=0):
@@ -64,7 +66,7 @@ def test_amplitudes_of_a_network_come_from_the_kernel_and_derivatives_from_plain
     from jaxqc.nnqs._ansatz import Transformer
 
     occupations = _some(5, 2, 2, 2)
-    modules = [Transformer(5, 2, 2, layers=1, phase_layers=(4,), inference=i) for i in ("float32", "plain")]
+    modules = [Transformer(5, 2, 2, layers=1, phase_layers=(4,), **options) for options in ({}, {"inference": "plain"})]
     parameters = jax.jit(modules[0].init)(jax.random.key(0), occupations)
     found, expected = (np.asarray(jax.jit(m.apply)(parameters, occupations)) for m in modules)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -82,6 +84,18 @@ def test_other_sizes_and_types_have_no_kernel(on_gpu):
     assert fits(64, layers=4) and fits(1) and fits(42, layers=8, inference="float16") and fits(42, dtype="bfloat16")
     assert not (fits(65) or fits(42, layers=5) or fits(42, heads=8) or fits(42, width=64) or fits(42, dtype="float64"))
     assert not fits(42, inference="plain")
+
+
+def test_a_kernel_that_fails_is_not_used(on_gpu, monkeypatch):
+    def refused(*_, **__):
+        raise RuntimeError("the kernel failed its test")
+
+    monkeypatch.setattr(_cuda_network, "call", refused)
+    weights, occupations, shape = random_weights(5, 1), _some(5, 2, 2, 2), _shape(5, 2, 2)
+    with pytest.warns(UserWarning, match="by plain JAX, which is slower: the kernel failed its test"):
+        found = log_probability(weights, occupations, shape)
+    np.testing.assert_array_equal(found, plain(weights, occupations, shape))
+    assert not shape.has_kernel()  # warned once
 
 
 def test_networks_may_ask_for_larger_batches():

@@ -107,7 +107,14 @@ def test_real_networks_have_phases_0_and_pi_and_less_norm():
         ({"width": 6, "heads": 4}, "not a multiple of heads=4"),
         ({"spin_flip": True, "nbeta": 1}, "as many alpha as beta"),
         ({"nalpha": 5}, "must be from 0 to norb=4"),
+        ({"nbeta": -1}, "nbeta .* at least 0"),
         ({"layers": 0}, "at least 1"),
+        ({"width": 8.0}, "width .* whole number"),
+        ({"phase_layers": 3}, "phase_layers .* tuple of widths.*it is 3"),
+        ({"phase_layers": (8, 0)}, "phase_layers .* at least 1"),
+        ({"dtype": "x"}, "dtype .* real numbers.*it is .x."),
+        ({"dtype": np.int32}, "dtype .* real numbers"),
+        ({"inference": "float8"}, "must be one of"),
     ],
 )
 def test_impossible_networks_are_refused(change, message):

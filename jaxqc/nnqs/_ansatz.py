@@ -18,6 +18,8 @@ except ModuleNotFoundError as error:  # pragma: no cover
         "`pip install flax optax orbax-checkpoint`, or jaxqc with the extra: `pip install 'jaxqc[train]'`."
     ) from error
 
+from jaxqc._checks import checked_count
+from jaxqc.elements import shorten
 from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability
 
 
@@ -38,10 +40,12 @@ class Transformer(nn.Module):
         spin_flip: psi is the same with alpha and beta exchanged, as for singlets and all even total spins. Every
             configuration is evaluated twice. Needs nalpha == nbeta.
         dtype: of parameters and products; log-probabilities are added in float64.
-        inference: how amplitudes are computed on NVIDIA GPUs where no derivative is taken, and width is 32, heads 4 and
-            norb at most 64: "plain" as everywhere else, "float32" by a fused kernel to that accuracy (phases, too, get
-            products of 24 bits), "float16" by one with products in half precision. In the kernels, queries, keys,
-            values and activations beyond 4000 give NaN. Derivatives are always those of plain JAX.
+        inference: how amplitudes are computed on NVIDIA GPUs where no derivative is taken, and width is 32, heads 4,
+            dtype of 32 bits or fewer, norb at most 64 and layers at most 4 (8 for "float16"): "float32" by a fused
+            kernel to that accuracy (the perceptron, too, gets products of 24 bits), "float16" by one with products in
+            half precision, "plain" as everywhere else. In the kernels, queries, keys, values and activations beyond
+            4000 give NaN. A kernel that fails its test on a GPU is not used; a warning says so. Derivatives are always
+            those of plain JAX.
 
     Example:
         >>> import jax, jaxqc
@@ -64,7 +68,7 @@ class Transformer(nn.Module):
     real: bool = False
     spin_flip: bool = False
     dtype: Any = jnp.float32
-    inference: str = "plain"
+    inference: str = "float32"
 
     @property
     def inference_batch(self) -> int:
@@ -162,14 +166,21 @@ def _log_tanh(x):
 def _check(module):
     name = "jaxqc.nnqs.Transformer"
     for label in ("norb", "width", "layers", "heads"):
-        if getattr(module, label) < 1:
-            raise ValueError(f"Argument {label} of {name} is {getattr(module, label)}; it must be at least 1.")
+        checked_count(getattr(module, label), label, name, 1)
+    if not isinstance(module.phase_layers, tuple | list):
+        raise ValueError(
+            f"Argument phase_layers of {name} must be a tuple of widths, such as (512, 512), but it is "
+            f"{shorten(module.phase_layers)}."
+        )
+    for width in module.phase_layers:
+        checked_count(width, "phase_layers", name, 1)
+    _check_type(module.dtype, name)
     if module.width % module.heads:
         raise ValueError(
             f"Argument width of {name} is {module.width}, which is not a multiple of heads={module.heads}; it must be."
         )
     for label in ("nalpha", "nbeta"):
-        if not 0 <= getattr(module, label) <= module.norb:
+        if checked_count(getattr(module, label), label, name) > module.norb:
             raise ValueError(
                 f"Argument {label} of {name} is {getattr(module, label)}, but must be from 0 to norb={module.norb}."
             )
@@ -180,3 +191,15 @@ def _check(module):
         )
     if module.inference not in PRECISIONS:
         raise ValueError(f"Argument inference of {name} is {module.inference!r}; it must be one of {PRECISIONS}.")
+
+
+def _check_type(dtype, name):
+    try:
+        real = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        real = False
+    if not real:
+        raise ValueError(
+            f"Argument dtype of {name} must be a type of real numbers, such as jax.numpy.float32, but it is "
+            f"{shorten(dtype)}."
+        )

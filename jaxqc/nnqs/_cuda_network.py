@@ -1,6 +1,8 @@
 """The transformer's probabilities in one kernel for NVIDIA GPUs; see ffi_kernels/cuda/nnqs_network.cu."""
 
+import functools
 import math
+import warnings
 from functools import partial
 
 import jax
@@ -44,6 +46,23 @@ def fits(shape: Shape) -> bool:
         return False
     arch = architecture()
     return shape.dtype in ("float32", "bfloat16", "float16") and arch >= 80 and _bytes(shape) <= shared_limit(arch)
+
+
+@functools.cache
+def usable(shape: Shape) -> bool:
+    """Whether there is a kernel for these sizes and types on this GPU, which compiles and passes its test.
+
+    Where it should but does not, a warning says why: plain JAX computes the same.
+    """
+    try:
+        if not fits(shape):
+            return False
+        occupations = jax.ShapeDtypeStruct((1, 2, shape.norb), jnp.bool_)
+        jax.eval_shape(partial(log_probability, shape=shape), random_weights(shape.norb, shape.layers), occupations)
+    except (ImportError, RuntimeError) as error:
+        warnings.warn(f"Amplitudes of networks are computed by plain JAX, which is slower: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def log_probability(weights, occupations, shape: Shape) -> jax.Array:
@@ -137,6 +156,6 @@ def _check(shape):
     if not error < bound:
         raise RuntimeError(
             f"The kernel of the transformer with {shape.norb} orbitals and {shape.layers} layers failed its test on "
-            f"this GPU: log-probabilities are off by {error:.1e} and may be by {bound:.0e}. Use "
-            'jaxqc.nnqs.Transformer(..., inference="plain") and report this, please.'
+            f"this GPU: log-probabilities are off by {error:.1e} and may be by {bound:.0e}. Report this, please; "
+            'jaxqc.nnqs.Transformer(..., inference="plain") does not ask for the kernel.'
         )

@@ -26,12 +26,12 @@ class Shape(NamedTuple):
     inference: str
 
     def has_kernel(self) -> bool:
-        """Whether there is a kernel where JAX computes."""
+        """Whether there is a kernel where JAX computes, and it works."""
         if self.inference == "plain" or not on_gpu():
             return False
         from jaxqc.nnqs import _cuda_network
 
-        return _cuda_network.fits(self)
+        return _cuda_network.usable(self)
 
 
 def log_probability(weights, occupations, shape: Shape) -> jax.Array:
