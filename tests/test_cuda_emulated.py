@@ -198,6 +198,26 @@ def test_points_in_line_with_two_atoms(partition):
     _check_shares(coords, points, owner, radii, seed, partition, (1e-11, 1e-9))
 
 
+@pytest.mark.parametrize("partition", ["becke", "ssf"])
+def test_steps_that_vanish_in_one_kernel_only(partition):
+    """Kernels round differently: what shares left of a step that is nearly 0 meets one that is exactly 0."""
+    coords = jnp.asarray([[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [4.0, 0.0, 0.0]])
+    rng = np.random.default_rng(0)
+    on_axis = np.arange(64) % 4 != 0
+    # |r_0 - r_1| is exactly 2 on the axis beyond atom 1; the others see to it that all atoms have shares.
+    points = np.zeros((64, 3)) + [[2.5, 0.0, 0.0]] + np.where(on_axis[:, None], 0.0, rng.normal(size=(64, 3)) * 0.5)
+    points[:, 0] += np.where(on_axis, np.arange(64) / 64, 0.0)
+    beside = points + [0.0, 5e-8, 0.0] * on_axis[:, None]
+    arguments = (jnp.ones(64, jnp.int32), jnp.ones(3))
+    _, kept = _cuda_partition.grid_fractions_kept(coords, jnp.asarray(beside), *arguments, partition=partition)
+    seed = jnp.ones(64)
+    pulled = _cuda_partition.grid_pullbacks(coords, jnp.asarray(points), *arguments, kept, seed, partition=partition)
+    shares = functools.partial(reference_fractions, owner=arguments[0], radii=arguments[1], partition=partition)
+    expected = jax.vjp(lambda c, p: shares(c, p), coords, jnp.asarray(points))[1](seed)
+    for a, b in zip(pulled, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_shares_of_space_in_a_long_chain():
     """Far partners are left out where they do not matter, and Becke's step falls slowly."""

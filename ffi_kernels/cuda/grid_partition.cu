@@ -89,7 +89,9 @@ __device__ __forceinline__ void log_slopes(double* t) {
 #pragma unroll
   for (int u = 0; u < N; u++) {
     above[u] = 3.375;
-    below[u] = fmax(fabs(t[u]), 1e-290);  // rounding can make t negative
+    // Rounding can make t negative, or 0 here and not where products were made, which fall with its eighth power: below this bound they
+    // are nothing.
+    below[u] = fmax(fabs(t[u]), 1e-15);
   }
 #pragma unroll
   for (int i = 0; i < 3; i++) {
