@@ -3,12 +3,12 @@
     python experiments/device_scaling.py jk=tamoxifen.xyz:cc-pvtz xc=chain.xyz:def2-svp [--devices 1 2] [--parts 8 64]
 
 On as many devices as there are (virtual ones of the CPU with XLA_FLAGS=--xla_force_host_platform_device_count=8):
-times, speed-ups, and the largest difference from the result of one device. With `--processes N` and one process for
-each index (`--index`, `--address HOST:PORT`), the same over the devices of all processes.
+times, speed-ups, the largest difference from the result of one device, and on GPUs what each device did (work,
+exchange, idle). With `--processes N` and one process for each index (`--index`, `--address HOST:PORT`), each with its
+own device, the same over the devices of all processes.
 
-The model: with n devices a build takes as long as the slowest of n parts, which is timed here on one device (parts of
-J+K are every n-th bra pair, so that a sample of parts tells), plus the sum of the matrices over devices, 2 (n - 1) / n
-of their bytes through the slowest link.
+The model: with n devices a call takes as long as the slowest of n parts, which is timed here on one device (a sample of
+the parts), plus the sum of the matrices over devices, 2 (n - 1) / n of their bytes through the slowest link.
 """
 
 import argparse
@@ -20,23 +20,36 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device_trace import devices_during
 
 import jaxqc
+from jaxqc._bound_functional import bind
+from jaxqc._parallel import replicated
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.integrals._jk import _jk
+from jaxqc.xc import ShardedLayout, build_layout, functional, shard_layout
+from jaxqc.xc._grid import place
+from jaxqc.xc._potential import _step
+from jaxqc.xc._sharding import _deal, sharded_step
 
 LINKS = {8: 450e9, 64: 50e9, 512: 50e9}  # bytes/s and direction: NVLink within a host, one 400 Gb/s port a GPU beyond
 SAMPLE = 5  # parts that are timed of each division
 
 
-def seconds(function, *arguments, repeat=3):
-    """Median time of a call, after one that compiles."""
+def seconds(function, *arguments, least=0.2):
+    """Median over 3 of the mean time of calls enqueued one after the other, after one that compiles and one that tells
+    how many make `least` seconds."""
     jax.block_until_ready(function(*arguments))
+    begin = time.perf_counter()
+    jax.block_until_ready(function(*arguments))
+    repeat = max(1, min(20, round(least / (time.perf_counter() - begin))))
     times = []
-    for _ in range(repeat):
+    for _ in range(3):
         begin = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - begin)
+        for _ in range(repeat):
+            out = function(*arguments)
+        jax.block_until_ready(out)
+        times.append((time.perf_counter() - begin) / repeat)
     return statistics.median(times)
 
 
@@ -53,52 +66,101 @@ def difference(a, b):
     return max(float(np.max(np.abs(np.asarray(x) - np.asarray(y)))) for x, y in pairs)
 
 
-def builder(kind, mol, mesh):
-    """One J+K build, or one step of B3LYP, as a function of the density."""
-    if kind == "jk":
-        return jax.jit(lambda d: jaxqc.integrals.jk(mol, d, symmetric=True, mesh=mesh))
-    grid = jaxqc.xc.Grid(mol, level=5)
-    layout = jaxqc.xc.build_layout(mol, grid.coords, grid.weights)
-    return lambda d: jaxqc.xc.potential(mol, layout, "b3lyp", d, mesh=mesh)
+class Builds:
+    """J and K of a molecule as one call."""
+
+    def __init__(self, mol, options):
+        del options
+        self.mol = mol
+
+    def over(self, mesh, density):
+        """A compiled function of the density, and the density on all devices."""
+        mol = replicated(self.mol, mesh)
+        build = jax.jit(lambda mol, d: jaxqc.integrals.jk(mol, d, symmetric=True, mesh=mesh))
+        return build, (mol, replicated(density, mesh))
+
+    def part(self, parts, density):
+        """A compiled function of the number of a part, for one device."""
+        shells, matrix = two_electron_shells(self.mol)
+        stack = (density if matrix is None else matrix @ density @ matrix.T)[None]
+        static = dict(layout=(shells.ls, shells.nprims), cart=self.mol.cart, coulomb=True, exchange=True)
+
+        @jax.jit
+        def build(part, d):
+            operands = (shells.centers, shells.exponents, shells.coefficients, d, part[None])
+            return _jk.bind(*operands, parts=parts, omega=0.0, threshold=1e-13, symmetric=True, **static)
+
+        return lambda part: build(part, stack), 2 * stack.nbytes
 
 
-def measured(kind, mol, density, counts):
+class Steps:
+    """Energy and potential of a functional on a grid as one call."""
+
+    def __init__(self, mol, options):
+        self.mol, self.xc = mol, functional(options.xc)
+        grid = place(jaxqc.xc.Grid(mol, level=options.level).template, mol.coords)
+        kept = np.flatnonzero(np.asarray(grid.weights))
+        self.layout = build_layout(mol, grid.coords[kept], grid.weights[kept])
+
+    def over(self, mesh, density):
+        """A compiled function of the density, and the density on all devices."""
+        bound, parameters = bind(self.xc)
+        layout = self.layout if mesh is None else shard_layout(self.mol, self.layout, mesh)
+
+        @jax.jit
+        def step(mol, layout, d, parameters):
+            xc = bound.apply(parameters)
+            if isinstance(layout, ShardedLayout):
+                return sharded_step(mol, layout, d, xc)
+            return _step(mol, layout, d, parameters, bound)
+
+        return step, (*replicated((self.mol,), mesh), layout, replicated(density, mesh), replicated(parameters, mesh))
+
+    def part(self, parts, density):
+        """A compiled function of the number of a part, for one device."""
+        bound, parameters = bind(self.xc)
+        ls = np.asarray([shell.l for shell in self.mol.shells])
+        sizes = (ls + 1) * (ls + 2) // 2 if self.mol.cart else 2 * ls + 1
+        dealt, _ = _deal(self.layout, parts, tuple(sizes.tolist()))
+        step = jax.jit(lambda layout, d: _step(self.mol, layout, d, parameters, bound))
+
+        def build(part):
+            def take(x):
+                return x.reshape(parts, -1, *x.shape[1:])[int(part)] if x.ndim else x
+
+            return step(jax.tree.map(take, dealt), density)
+
+        return build, density.nbytes
+
+
+def measured(kind, density, counts, trace):
     """Times on several devices, and differences from the first result."""
     rows, first = [], None
     for count in counts:
         mesh = jax.make_mesh((count,), ("grid",), devices=jax.devices()[:count]) if count > 1 else None
-        build = builder(kind, mol, mesh)
-        took, found = seconds(build, density), build(density)
+        build, arguments = kind.over(mesh, density)
+        took, found = seconds(build, *arguments), build(*arguments)
         first = first or (took, found)
-        speed_up = first[0] / took
-        rows.append(
-            {"devices": count, "seconds": took, "speed_up": speed_up, "difference": difference(found, first[1])}
-        )
-        print(json.dumps(rows[-1]), flush=True)
+        row = {"devices": count, "seconds": took, "speed_up": first[0] / took}
+        rows.append(row | {"difference": difference(found, first[1])})
+        if trace and count > 1:
+            rows[-1]["trace"] = devices_during(build, *arguments)
+        if jax.process_index() == 0:
+            print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-def modelled(mol, density, divisions):
-    """Times of the slowest of a sample of parts of a J+K build, and what follows for so many devices."""
-    shells, matrix = two_electron_shells(mol)
-    stack = (density if matrix is None else matrix @ density @ matrix.T)[None]
-
-    def part_of(parts):
-        @jax.jit
-        def build(part, d):
-            operands = (shells.centers, shells.exponents, shells.coefficients, d, part)
-            static = dict(layout=(shells.ls, shells.nprims), cart=mol.cart, coulomb=True, exchange=True)
-            return _jk.bind(*operands, parts=parts, omega=0.0, threshold=1e-13, symmetric=True, **static)
-
-        return build
-
-    whole = seconds(part_of(1), jnp.zeros(1, jnp.int32), stack)
+def modelled(kind, density, divisions):
+    """Times of the slowest of a sample of parts, and what follows for so many devices."""
+    whole_part, _ = kind.part(1, density)
+    whole = seconds(whole_part, jnp.int32(0))
     rows = [{"devices": 1, "seconds": whole}]
     for parts in divisions:
-        build, chosen = part_of(parts), sorted({round(k * (parts - 1) / (SAMPLE - 1)) for k in range(SAMPLE)})
-        times = [seconds(build, jnp.full(1, part, jnp.int32), stack) for part in chosen]
+        build, nbytes = kind.part(parts, density)
+        chosen = sorted({round(k * (parts - 1) / (SAMPLE - 1)) for k in range(SAMPLE)})
+        times = [seconds(build, jnp.int32(part), least=0.05) for part in chosen]
         link = LINKS.get(parts, LINKS[8] if parts <= 8 else LINKS[64])
-        reduction = 2 * 2 * stack.nbytes * (parts - 1) / parts / link
+        reduction = 2 * nbytes * (parts - 1) / parts / link
         total = max(times) + reduction
         row = {"devices": parts, "slowest": max(times), "mean": statistics.mean(times), "reduction": reduction}
         rows.append(row | {"seconds": total, "efficiency": whole / total / parts})
@@ -111,7 +173,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="+", help="jk=FILE:BASIS or xc=FILE:BASIS")
     parser.add_argument("--devices", type=int, nargs="+")
-    parser.add_argument("--parts", type=int, nargs="+", default=[8, 64, 512])
+    parser.add_argument("--parts", type=int, nargs="*", default=[8, 64, 512])
+    parser.add_argument("--xc", default="b3lyp")
+    parser.add_argument("--level", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--index", type=int, default=0)
@@ -121,18 +185,21 @@ def main():
         jax.distributed.initialize(options.address, options.processes, options.index)
     there = [1, jax.device_count()] if options.processes > 1 else [n for n in (1, 2, 4, 8) if n <= jax.device_count()]
     counts = options.devices or there
+    gpu = jax.devices()[0].platform == "gpu"
     found = {"device": jax.devices()[0].device_kind, "processes": options.processes}
     for system in options.systems:
-        kind, _, rest = system.partition("=")
+        name, _, rest = system.partition("=")
         file, _, basis = rest.rpartition(":")
         mol = jaxqc.Molecule(file, basis=basis)
         density = guess(mol)
-        print(f"{system}: {mol.nao} functions", flush=True)
-        found[system] = {"measured": measured(kind, mol, density, counts)}
-        if kind == "jk":
-            found[system]["model"] = modelled(mol, density, options.parts)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        if jax.process_index() == 0:
+            print(f"{system}: {mol.nao} functions", flush=True)
+        kind = {"jk": Builds, "xc": Steps}[name](mol, options)
+        found[system] = {"measured": measured(kind, density, counts, gpu)}
+        if options.processes == 1 and options.parts:
+            found[system]["model"] = modelled(kind, density, options.parts)
+        if options.json and jax.process_index() == 0:
+            options.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

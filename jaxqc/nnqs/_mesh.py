@@ -6,6 +6,7 @@ order: 1, 2, 4 or 8 devices compute the same bits.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -57,33 +58,40 @@ def shares_of(mesh: Mesh) -> int:
 
 
 def put(mesh: Mesh, tree, spec: P):
-    """Arrays that every process has as a whole, over the mesh."""
+    """Arrays that every process has as a whole, over the mesh, dealt along their first axis or copied.
+
+    What is on a device goes to the others from there, not through the host.
+    """
+    sharding = NamedSharding(mesh, spec)
 
     def one(leaf):
-        array, sharding = np.asarray(leaf), NamedSharding(mesh, spec)
-        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+        if not isinstance(leaf, jax.Array) or len(leaf.devices()) != 1:
+            array = np.asarray(leaf)
+            return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+        rows = sharding.shard_shape(leaf.shape)[:1]
+        places = sharding.addressable_devices_indices_map(leaf.shape)
+        pieces = [
+            jax.device_put(leaf if rows == leaf.shape[:1] else _rows(leaf, index[0].start or 0, *rows), device)
+            for device, index in places.items()
+        ]
+        return jax.make_array_from_single_device_arrays(leaf.shape, sharding, pieces)
 
     return jax.tree.map(one, tree)
 
 
+@partial(jax.jit, static_argnames="number")
+def _rows(array, start, number):
+    return jax.lax.dynamic_slice_in_dim(array, start, number)
+
+
 def fetch(tree):
-    """Arrays that are the same on all devices, for work on one device of this process."""
+    """Arrays that are the same on all devices, by way of the host, for work on any device of this process."""
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf.addressable_data(0))), tree)
 
 
 def first_copy(tree):
     """Arrays that are the same on all devices, as they are on the first device of this process."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
-
-
-def spread(mesh: Mesh, tree):
-    """Copies of arrays of one device on all devices of a mesh."""
-
-    def one(leaf):
-        copies = [jax.device_put(leaf, device) for device in mesh.local_devices]
-        return jax.make_array_from_single_device_arrays(leaf.shape, NamedSharding(mesh, P()), copies)
-
-    return jax.tree.map(one, tree)
 
 
 def over_mesh(function: Callable, mesh: Mesh, in_specs, out_specs) -> Callable:

@@ -15,7 +15,7 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, padded_keys, search
 from jaxqc.nnqs._coupling import Coupled, coarse_capacity, couple_fixed, round_capacity
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import SharedLinks
-from jaxqc.nnqs._mesh import fetch, over_mesh, put, shares_of
+from jaxqc.nnqs._mesh import fetch, first_copy, over_mesh, put, shares_of
 from jaxqc.nnqs._perturbation import contributions, estimate_terms, make_external, rows_of_terms, term_thresholds
 from jaxqc.nnqs._selected import best_of_parts, largest, positions
 from jaxqc.nnqs._slater_condon import diagonal
@@ -76,7 +76,7 @@ def candidates(ham, configurations, epsilon: float, memory: int, mesh) -> Config
     count = int(count)
     size = round_capacity(count)
     whole = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P()))(union)
-    keys = fetch(whole)
+    keys = first_copy(whole)
     return Configurations(keys[:size] if size <= keys.shape[0] else padded_keys(keys, size), jnp.int32(count))
 
 

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jaxqc.nnqs._bits import SENTINEL
+from jaxqc.nnqs._bits import padded_keys
 from jaxqc.nnqs._energy import Products, SharedLinks, local_products
 from jaxqc.nnqs._mesh import (
     fetch,
@@ -21,7 +20,6 @@ from jaxqc.nnqs._mesh import (
     share_by_share,
     share_sum,
     shares_of,
-    spread,
 )
 from jaxqc.nnqs._train import Sector, TrainState, apply_updates, inference_batch, occupations_of
 
@@ -41,13 +39,13 @@ class MeshNetwork(NamedTuple):
 
     def deal(self, keys) -> tuple[jax.Array, int]:
         """Keys (n, words) in shares and batches, (shares, batches, rows, words) with sentinels after them."""
-        shares, keys = shares_of(self.mesh), np.asarray(keys)
+        shares = shares_of(self.mesh)
         share = max(1, -(-len(keys) // shares))
         batches = -(-share // self.batch)
         rows = -(-share // batches)
-        padded = np.full((shares * batches * rows, keys.shape[1]), SENTINEL)
-        padded[: len(keys)] = keys
-        return put(self.mesh, padded.reshape(shares, batches, rows, -1), P(self.axis)), len(padded)
+        total = shares * batches * rows
+        padded = padded_keys(keys, total).reshape(shares, batches, rows, -1)
+        return put(self.mesh, padded, P(self.axis)), total
 
     def one(self, parameters, keys) -> tuple[jax.Array, jax.Array]:
         """Log-amplitudes and phases of one batch."""
@@ -65,7 +63,7 @@ class MeshNetwork(NamedTuple):
     def evaluate(self, parameters, keys) -> tuple[jax.Array, jax.Array]:
         """As `jaxqc.nnqs.evaluate`, for parameters that every process has."""
         dealt, _ = self._replace(batch=inference_batch(self.apply, self.batch)).deal(keys)
-        log_amplitude, phase = fetch(_evaluate(put(self.mesh, parameters, P()), dealt, network=self))
+        log_amplitude, phase = first_copy(_evaluate(put(self.mesh, parameters, P()), dealt, network=self))
         return log_amplitude[: keys.shape[0]], phase[: keys.shape[0]]
 
     def products(self, parameters, dealt, links) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -136,10 +134,10 @@ def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Cal
         members, teacher, taught = first_copy((links.members, teacher, taught))
         state, records = first_copy(state), []
         for _ in range(number):
-            parameters = spread(network.mesh, state.parameters)
+            parameters = put(network.mesh, state.parameters, P())
             outputs = first_copy(_products(parameters, dealt, links, network=network))
             auxiliary, slopes = slopes_of(*outputs, members, teacher, taught)
-            gradient = _gradient(parameters, dealt, spread(network.mesh, slopes), network=network)
+            gradient = _gradient(parameters, dealt, put(network.mesh, slopes, P()), network=network)
             state = update(state, first_copy(gradient))
             records.append(auxiliary)
         return state, jax.tree.map(lambda *x: jnp.stack(x), *records)
