@@ -57,14 +57,15 @@ def test_arguments_that_are_wrong():
         deduplicate(keys.astype(jnp.uint64), mesh)
 
 
-def test_over_devices():
+@pytest.mark.parametrize("exchange", ["padded", "ragged"])
+def test_over_devices(exchange):
     """The same bits on 1, 2, 4 and 8 devices, in shares that differ by 5 % at most."""
     environment = {
         **os.environ,
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
     }
     environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(WORKER.parent.parent)])
-    command = [sys.executable, "-W", "error", str(WORKER)]
+    command = [sys.executable, "-W", "error", str(WORKER), exchange]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, done.stderr

@@ -66,7 +66,8 @@ def test_amplitudes_of_a_network_come_from_the_kernel_and_derivatives_from_plain
     from jaxqc.nnqs._ansatz import Transformer
 
     occupations = _some(5, 2, 2, 2)
-    modules = [Transformer(5, 2, 2, layers=1, phase_layers=(4,), **options) for options in ({}, {"inference": "plain"})]
+    first = Transformer(5, 2, 2, layers=1, phase_layers=(4,))
+    modules = [first, first.clone(inference="plain")]
     parameters = jax.jit(modules[0].init)(jax.random.key(0), occupations)
     found, expected = (np.asarray(jax.jit(m.apply)(parameters, occupations)) for m in modules)
     np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -1,8 +1,9 @@
 """Sorted unique configurations, on one device or over a mesh by regular sampling.
 
 Over a mesh each device sorts its own keys, splitters from evenly spaced samples deal them out, each device merges what
-it receives (equal keys always meet), and a last exchange makes the shares equal. The result does not depend on the
-number of devices. Source: Shi and Schaeffer, J. Parallel Distrib. Comput. 14, 361 (1992),
+it receives (equal keys always meet), and a last exchange makes the shares equal. Messages have the length of what is
+sent on GPUs, and are padded to equal lengths where the platform has no such exchange. The result does not depend on
+that, nor on the number of devices. Source: Shi and Schaeffer, J. Parallel Distrib. Comput. 14, 361 (1992),
 doi:10.1016/0743-7315(92)90075-X.
 """
 
@@ -130,41 +131,54 @@ def _over_mesh(keys, mesh, inverse):
     if not (isinstance(keys, jax.Array) and keys.sharding == sharding and rows == padded):
         keys = jnp.pad(jnp.asarray(keys), ((0, padded - rows), (0, 0)), constant_values=SENTINEL)
         keys = jax.device_put(keys, sharding)
-    local = padded // size
-    block = min(local, round_capacity(local * 5 // (4 * size)))
+    local, ragged = padded // size, _has_ragged(mesh)
+    # Rows that a device has room for: of all messages, or of each one.
+    most = padded if ragged else local
+    room = min(most, round_capacity(local * 5 // (4 if ragged else 4 * size)))
     while True:
-        merged, counts, needed = _exchange(keys, mesh=mesh, block=block)
-        if int(needed) <= block:
+        merged, counts, needed = _exchange(keys, mesh=mesh, room=room, ragged=ragged)
+        if int(needed) <= room:
             break
-        block = min(local, round_capacity(int(needed)))
+        room = min(most, round_capacity(int(needed)))
     total = int(np.sum(counts))
     share = max(1, -(-total // size))
     step = max(1, share // (32 * size))  # so that few different shares occur: 3 % of the last one at most
     share = -(-share // step) * step
+    if ragged:
+        return _numbered(_balance_ragged(merged, counts, mesh=mesh, share=share), keys, total, mesh, rows, inverse)
     block = min(share, round_capacity(share // 4))
     while True:
         out, needed = _balance(merged, counts, mesh=mesh, share=share, block=block)
         if int(needed) <= block:
             break
         block = min(share, round_capacity(int(needed)))
+    return _numbered(out, keys, total, mesh, rows, inverse)
+
+
+def _numbered(out, keys, total, mesh, rows, inverse):
+    """What `deduplicate` returns, of the sorted unique keys."""
     count = jnp.int32(total)
     if not inverse:
         return Configurations(out, count)
     return Unique(out, count, _inverse(out, keys, count, mesh=mesh)[:rows])
 
 
-@partial(jax.jit, static_argnames=("mesh", "block"))
-def _exchange(keys, *, mesh, block):
-    """Deals keys out by range: (size * size * block, words) sorted unique shares, their counts, the largest message."""
+def _has_ragged(mesh):
+    """Whether the devices exchange messages of any length."""
+    return mesh.devices.size > 1 and mesh.devices.flat[0].platform in ("gpu", "cuda")
+
+
+@partial(jax.jit, static_argnames=("mesh", "room", "ragged"))
+def _exchange(keys, *, mesh, room, ragged):
+    """Deals keys out by range: sorted unique shares of each device, their counts, and the room that is needed."""
     (axis,), size = mesh.axis_names, mesh.devices.size
 
     def local(keys):
         own, count = _unique(keys)
         starts = _splits(own, count, axis, size)
-        blocks, longest = _blocks(own, starts, block)
-        received = jax.lax.all_to_all(blocks, axis, 0, 0, tiled=True)
-        merged, found = _unique(received.reshape(size * block, keys.shape[1]))
-        return merged, jax.lax.all_gather(found, axis), jax.lax.pmax(longest, axis)
+        received, needed = (_sent_ragged if ragged else _sent)(own, starts, axis, room)
+        merged, found = _unique(received)
+        return merged, jax.lax.all_gather(found, axis), needed
 
     return _mapped(local, mesh, (P(axis),), (P(axis), P(), P()))(keys)
 
@@ -183,6 +197,25 @@ def _splits(own, count, axis, size):
     splitters = samples[jnp.minimum(jnp.searchsorted(reached, wanted), samples.shape[0] - 1)]
     inner = jnp.minimum(search(own, splitters), count)
     return jnp.concatenate([jnp.zeros(1, jnp.int32), inner, count[None]])
+
+
+def _sent(own, starts, axis, block):
+    """own[starts[d]:starts[d + 1]] goes to device d, in messages of `block` rows: what came, the longest message."""
+    blocks, longest = _blocks(own, starts, block)
+    received = jax.lax.all_to_all(blocks, axis, 0, 0, tiled=True)
+    return received.reshape(-1, own.shape[1]), jax.lax.pmax(longest, axis)
+
+
+def _sent_ragged(own, starts, axis, room):
+    """The same in messages of their own lengths, to `room` rows; nothing if there is too little of it."""
+    me = jax.lax.axis_index(axis)
+    sizes = jax.lax.all_gather(starts[1:] - starts[:-1], axis)  # from, to
+    needed = jnp.max(jnp.sum(sizes, axis=0))
+    sizes = jnp.where(needed <= room, sizes, 0)
+    places = jnp.cumsum(sizes, axis=0, dtype=jnp.int32) - sizes
+    nothing = jnp.full((room, own.shape[1]), SENTINEL)
+    received = jax.lax.ragged_all_to_all(own, nothing, starts[:-1], sizes[me], places[me], sizes[:, me], axis_name=axis)
+    return received, needed
 
 
 def _blocks(own, starts, block):
@@ -221,6 +254,24 @@ def _balance(merged, counts, *, mesh, share, block):
         return out, jax.lax.pmax(jnp.max(lengths), axis)
 
     return _mapped(local, mesh, (P(axis), P()), (P(axis), P()))(merged, counts)
+
+
+@partial(jax.jit, static_argnames=("mesh", "share"))
+def _balance_ragged(merged, counts, *, mesh, share):
+    """As `_balance`, in messages of their own lengths, straight to their places."""
+    (axis,), size = mesh.axis_names, mesh.devices.size
+
+    def local(own, counts):
+        me = jax.lax.axis_index(axis)
+        ends = jnp.cumsum(counts, dtype=jnp.int32)
+        begins, bounds = ends - counts, jnp.arange(size, dtype=jnp.int32) * share
+        starts = jnp.clip(bounds - begins[:, None], 0, counts[:, None])  # from, to
+        sizes = jnp.clip(bounds + share - begins[:, None], 0, counts[:, None]) - starts
+        places = jnp.clip(begins[:, None] - bounds, 0, share)
+        nothing = jnp.full((share, own.shape[1]), SENTINEL)
+        return jax.lax.ragged_all_to_all(own, nothing, starts[me], sizes[me], places[me], sizes[:, me], axis_name=axis)
+
+    return _mapped(local, mesh, (P(axis), P()), P(axis))(merged, counts)
 
 
 @partial(jax.jit, static_argnames="mesh")
