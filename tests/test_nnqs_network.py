@@ -208,6 +208,23 @@ def test_gradients_through_a_network_are_those_of_automatic_differentiation():
         np.testing.assert_allclose(found, whole, atol=1e-13)
 
 
+@pytest.mark.parametrize("number", [0, 7])
+def test_gradients_where_few_configurations_count(number):
+    ham = random_hamiltonian(4, 2, 2)
+    module, parameters, keys = network(ham, dtype=jnp.float64)
+    members = np.isin(np.arange(36), np.random.default_rng(2).choice(36, number, replace=False))
+    links = links_of(dense(ham, keys), members)
+
+    def loss(log_amplitude, phase):
+        found = energy(log_amplitude, phase, links) if number else jnp.sum(0 * log_amplitude)
+        return found, None
+
+    exact = jax.grad(lambda p: loss(*module.apply(p, unpack(keys, 4)))[0])(parameters)
+    _, gradient = value_and_grad(loss, module.apply, parameters, keys, Sector(4, 2, 2), 5)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
 def test_losses_that_learn_a_vector():
     random = np.random.default_rng(7)
     vector = random.normal(size=6)

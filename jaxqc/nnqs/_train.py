@@ -104,7 +104,8 @@ def value_and_grad(objective: Callable, apply: Callable, parameters, keys, secto
     """A loss and its exact gradient with respect to the parameters, in memory of one batch.
 
     The network runs forward over all batches; the loss gives its derivatives with respect to every log-amplitude and
-    phase; each batch then runs forward and backward once with these, and the gradients are added in order.
+    phase; those configurations where they are not zero then run forward and backward in batches, and the gradients are
+    added in order. (Of the energy `connected` these are the members of the set, few of all that are coupled to it.)
 
     Args:
         objective: (log_amplitude, phase) -> loss () or (loss, auxiliary), with (n,) float64 arguments.
@@ -130,17 +131,19 @@ def value_and_grad(objective: Callable, apply: Callable, parameters, keys, secto
         value, cotangents = slopes(*outputs)
         return value, pullback(cotangents)[0]
     value, cotangents = slopes(*evaluate(apply, parameters, keys, sector, batch))
-    chunks = _chunks(keys, batch)
-    padded = [jnp.pad(c, (0, chunks.shape[0] * batch - n)).reshape(-1, batch) for c in cotangents]
+    used = (cotangents[0] != 0) | (cotangents[1] != 0)
+    place = jnp.where(used, jnp.cumsum(used, dtype=jnp.int32) - 1, n)
+    chunks = _chunks(jnp.full_like(keys, SENTINEL).at[place].set(keys, mode="drop"), batch)
+    moved = (jnp.zeros(chunks.shape[0] * batch).at[place].set(c, mode="drop").reshape(-1, batch) for c in cotangents)
+    items = chunks, *moved
 
-    def add(total, item):
-        chunk, by_size, by_phase = item
+    def add(k, total):
+        chunk, by_size, by_phase = jax.tree.map(lambda x: x[k], items)
         _, pullback = jax.vjp(lambda p: network(p, chunk), parameters)
-        return jax.tree.map(jnp.add, total, pullback((by_size, by_phase))[0]), None
+        return jax.tree.map(jnp.add, total, pullback((by_size, by_phase))[0])
 
-    zero = jax.tree.map(jnp.zeros_like, parameters)
-    gradient, _ = jax.lax.scan(add, zero, (chunks, *padded))
-    return value, gradient
+    batches = (jnp.sum(used, dtype=jnp.int32) + jnp.int32(batch - 1)) // jnp.int32(batch)
+    return value, jax.lax.fori_loop(0, batches, add, jax.tree.map(jnp.zeros_like, parameters))
 
 
 def make_steps(objective: Callable, apply: Callable, optimizer, sector: Sector, batch: int = 4096, length: int = 10):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from jaxqc._platform import on_gpu
 from jaxqc.nnqs._energy import estimate, local_products
 from jaxqc.nnqs._train import Sector, TrainState, occupations_of, repeated
 
@@ -55,7 +56,8 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
             outputs = apply(restore(vector), occupation[None])
             return jnp.concatenate(outputs[:parts]).astype(jnp.float64)
 
-        return jnp.moveaxis(jax.lax.map(partial(jax.jacrev(single), flat), occupations, batch_size=32), 1, 0)
+        at_once = 256 if on_gpu() else 32
+        return jnp.moveaxis(jax.lax.map(partial(jax.jacrev(single), flat), occupations, batch_size=at_once), 1, 0)
 
     def step(keys, data, state):
         links, teacher, taught = data
