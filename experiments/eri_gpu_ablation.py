@@ -4,42 +4,57 @@
     python experiments/eri_gpu_ablation.py NAME=FILE:BASIS [--json OUT]    # quartets per second as well
 
 The classes are those on the border of the tiers: (dp|dp), (dd|pp), (dd|dp), (dd|dd). Variants of the register tier
-change one rule each; "buffered" is the second tier of the FusionRCG paper (arXiv:2605.10312), the vertical recurrence
-over a buffer of slots in global memory; "lanes" is ours.
+change one rule each ("bra first": the order that the FusionRCG paper, arXiv:2605.10312, compares with; "by level": no
+schedule); "two kernels" is the paper's second tier, "buffered" a vertical recurrence over slots in global memory, as
+the paper packs them; "lanes" is our second tier.
 """
 
 import argparse
+import functools
 import json
 import re
 import tempfile
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from unittest import mock
 
 import eri_gpu_measure as measure
-import numpy as np
+import jax
+import jax.numpy as jnp
 
-from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
 from jaxqc.ffi_kernels.rcg.emit import class_name, emit_hrr, emit_vrr_buffered
 from jaxqc.ffi_kernels.rcg.graph import flops, vrr_graph
 from jaxqc.ffi_kernels.rcg.options import Options
 from jaxqc.ffi_kernels.rcg.schedule import peak_live, schedule
-from jaxqc.gpu import Unit, build
+from jaxqc.gpu import Unit, build, call, result
 from jaxqc.gpu._compile import source_folder
+from jaxqc.integrals import _cuda_jk
 from jaxqc.integrals._cuda_classes import Kernel, Pair
 
-CLASSES: tuple[tuple[Pair, Pair], ...] = (((2, 1), (2, 1)), ((2, 2), (1, 1)), ((2, 2), (2, 1)), ((2, 2), (2, 2)))
+# Those of the paper's figures 5 to 8 that have straight-line kernels, and those on the border of the tiers.
+CLASSES: tuple[tuple[Pair, Pair], ...] = tuple(
+    ((int(a), int(b)), (int(c), int(d)))
+    for a, b, c, d in ("2121", "2211", "2221", "2222", "1010", "2020", "3020", "3030")
+)
 VARIANTS = {
     "registers": Options(),
     "Algorithm 1": Options(rule="paper"),
+    "bra first": Options(rule="none"),
     "Eq. 7": Options(schedule="paper"),
+    "by level": Options(schedule="level"),
     "Algorithm 1, Eq. 7": Options(rule="paper", schedule="paper"),
     "no fusion": Options(fusion=False),
     "buffered": Options(tier="buffered"),
     "buffered, paper": Options(tier="buffered", rule="paper"),
+    "two kernels": Options(),
+    "two kernels, paper": Options(rule="paper", schedule="paper"),
     "lanes": Options(),
 }
+_TWO_KERNELS = str(Path(__file__).with_name("eri_gpu_two_kernels.cu"))
+_TILE_ROW = 64  # numbers that describe a tile of 32 quartets there
 
 # Every resident warp has a part of the buffer, a lane a column of it. Assembly keeps the compiler from holding slots in
 # registers.
@@ -120,6 +135,57 @@ def _unfused_unit(unit: Unit, cls, folder: Path) -> Unit:
     return replace(unit, file=str(path), generated=((name, header + "\n".join(sides)),))
 
 
+def _two_kernels_unit(unit: Unit, cls, options: Options) -> Unit:
+    """Two kernels of the parts of the register tier, with the sums of the vertical recurrence in memory."""
+    text = (source_folder() / unit.file).read_text()
+
+    def part(begin: str, end: str) -> str:
+        at = text.index(begin)
+        return text[at : text.index(end, at)]
+
+    vertical = part("__device__ __forceinline__ void quartet(", "  real g[kAB * kF];")
+    changes = (
+        ("quartet(", "vertical("),
+        ("real* v)", "real* h)"),
+        ("  real h[kE * kF];\n", ""),
+        ("h[n] =", "h[32 * n] ="),
+    )
+    for old, new in changes:
+        assert old in vertical
+        vertical = vertical.replace(old, new, 1)
+    digestion = part("__device__ constexpr int larger", 'extern "C" __global__')
+    exchange = part("constexpr int A = kFunctionsA", "#endif").replace("\n", " ")
+    parts = f"{vertical}}}\n{digestion}\n#define EXCHANGE_OF_QUARTET {exchange}\n"
+    header = re.sub(r"h\[(\d+)\] \+=", r"h[32 * \1] +=", class_header(cls, False, True, options))
+    generated = ((HEADER, header), ("eri_parts.h", parts))
+    return replace(unit, file=_TWO_KERNELS, kernels=("eri_vertical", "eri_horizontal"), generated=generated)
+
+
+def _call_twice(quartets, sums, target, steps, results, *operands, zeroed=(), **_):
+    """In place of `call`: two launches with all `sums` of `quartets` between them."""
+    (step,) = steps
+    n, tiles = len(results), quartets // 32 + step.grid * step.grid_y * (step.block // 32)
+    arguments = (*step.arguments, *(result(n + k) for k in range(3)))
+    launches = [
+        replace(step, kernel=name, arguments=arguments, grid=grid, grid_y=grid_y, concurrent=False)
+        for name, grid, grid_y in (("eri_vertical", step.grid, step.grid_y), ("eri_horizontal", 0, 1))
+    ]
+    between = (((tiles, 32 * sums), jnp.float64), ((tiles, _TILE_ROW), jnp.int32), ((1,), jnp.int32))
+    more = [*results, *(jax.ShapeDtypeStruct(*s) for s in between)]
+    return call(target, launches, more, *operands, zeroed=(*zeroed, n + 2))[:n]
+
+
+def runner(system: measure.System, bra: Pair, ket: Pair, made: Kernel, quartets: int):
+    """What runs a kernel for all quartets of its class."""
+    run = measure.sums(system, {(bra, ket): made})
+    if made.unit.file != _TWO_KERNELS:
+        return run
+    twice = functools.partial(_call_twice, quartets, ncomp(*bra) * ncomp(*ket))
+    with mock.patch.object(_cuda_jk, "call", twice):  # while it is traced
+        run()
+    return run
+
+
 def kernel(bra: Pair, ket: Pair, variant: str, folder: Path) -> Kernel:
     """The kernel of a class as a variant has it, with the blocks a multiprocessor of the table where it is ours."""
     options = VARIANTS[variant]
@@ -129,6 +195,8 @@ def kernel(bra: Pair, ket: Pair, variant: str, folder: Path) -> Kernel:
     cls = (*bra, *ket)
     header = _buffered_header(cls, options) if options.tier == "buffered" else class_header(cls, False, True, options)
     unit = replace(made.unit, generated=((HEADER, header),))
+    if variant.startswith("two kernels"):
+        unit = _two_kernels_unit(unit, cls, options)
     return replace(made, unit=unit if options.fusion else _unfused_unit(unit, cls, folder))
 
 
@@ -179,6 +247,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", nargs="?", help="NAME=FILE:BASIS, with d functions")
     parser.add_argument("--compile", action="store_true", help="only compile, for sm_90")
+    parser.add_argument("--atoms", action="store_true", help="density of atoms, instead of three cycles")
     parser.add_argument("--classes", nargs="*", help="digits, as 2121")
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
     parser.add_argument("--json", type=Path)
@@ -195,18 +264,21 @@ def main():
     kernels = [kernel(*t, folder) for t in todo]
     rows = []
     for (bra, ket, variant), built in zip(todo, build([k.unit for k in kernels], 90), strict=True):
-        (used,) = built.resources().values()
+        used = built.resources().values()
         row = {"class": measure.label(bra, ket), "variant": variant} | graph_row(bra, ket, variant)
-        rows.append(row | {"registers": used["registers"], "spill": used["spill"]})
+        row["registers"] = " + ".join(str(u["registers"]) for u in used)
+        rows.append(row | {"spill": " + ".join(str(u["spill"]) for u in used)})
     if not options.compile:
-        system, classes = measure.load(options.system), {}
-        for (bra, ket, _), k, row in zip(todo, kernels, rows, strict=True):
-            if (bra, ket) not in classes:
-                reference = measure.sums(system, {(bra, ket): kernel(bra, ket, "lanes", folder)})()
-                classes[bra, ket] = measure.count(system, bra, ket)[0], reference
-            quartets, reference = classes[bra, ket]
-            run = measure.sums(system, {(bra, ket): k})
-            row["error"] = f"{max(float(np.max(np.abs(a - b))) for a, b in zip(run(), reference, strict=True)):.0e}"
+        system = measure.load(options.system, measure.of_atoms if options.atoms else measure.after_three_cycles)
+        counts, references = measure.counts(system, wanted), {}
+        for (bra, ket, _), made, row in zip(todo, kernels, rows, strict=True):
+            quartets, row["primitives"] = counts[bra, ket]
+            row["quartets"] = quartets
+            if (bra, ket) not in references:
+                references[bra, ket] = measure.sums(system, {(bra, ket): kernel(bra, ket, "lanes", folder)})()
+            run = runner(system, bra, ket, made, quartets)
+            differences = [jnp.max(jnp.abs(a - b)) for a, b in zip(run(), references[bra, ket], strict=True)]
+            row["error"] = f"{max(map(float, differences)):.0e}"
             row["rate"] = round(quartets / measure.seconds(run, repeat=1) / 1e6, 1)
             print(row, flush=True)
     if options.json:

@@ -66,9 +66,9 @@ def class_rows(system: measure.System) -> list[dict]:
     """Each class on its own, the longest first."""
     rows, kernels = [], {c: classes.kernel(*c, measure.VARIANT) for c in reversed(system.classes)}
     resources = [b.resources() for b in build([k.unit for k in kernels.values()], _launch.architecture())]
-    _launch.load([measure.count_kernel(*c).unit for c in system.classes])  # compiled side by side
+    counts = measure.counts(system, system.classes)
     for ((bra, ket), kernel), used in zip(kernels.items(), resources, strict=True):
-        quartets, primitives = measure.count(system, bra, ket)
+        quartets, primitives = counts[bra, ket]
         if quartets == 0:
             continue
         seconds = measure.seconds(measure.sums(system, {(bra, ket): kernel}), rounds=2)

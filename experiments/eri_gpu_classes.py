@@ -40,9 +40,9 @@ def measured(system, wanted) -> dict[str, dict]:
     """For each class the milliseconds of all candidates."""
     kernels = {(bra, ket): {c: measure.in_tier(bra, ket, *c) for c in candidates(bra, ket)} for bra, ket in wanted}
     _launch.load([k.unit for found in kernels.values() for k in found.values()])
-    out = {}
+    out, counts = {}, measure.counts(system, wanted)
     for (bra, ket), found in kernels.items():
-        quartets, _ = measure.count(system, bra, ket)
+        quartets, _ = counts[bra, ket]
         if quartets < _LEAST:
             continue
         times = {}

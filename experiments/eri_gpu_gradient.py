@@ -53,8 +53,7 @@ def class_seconds(system: measure.System, bra, ket) -> float:
 def class_rows(system: measure.System) -> list[list]:
     """Each class as it is served, the longest first."""
     rows = []
-    for bra, ket in system.classes:
-        quartets, primitives = measure.count(system, bra, ket)
+    for (bra, ket), (quartets, primitives) in measure.counts(system, system.classes).items():
         if quartets == 0:
             continue
         registers, blocks = gradient.shape(bra, ket)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -18,7 +19,7 @@ from jaxqc.ffi_kernels.rcg.cartesian import ncomp, nsph, pair_components
 from jaxqc.ffi_kernels.rcg.cuda import HEADER
 from jaxqc.ffi_kernels.rcg.graph import Graph, vrr_graph
 from jaxqc.ffi_kernels.rcg.hrr import LinearGraph, hrr_graph
-from jaxqc.gpu import Step, Unit, call
+from jaxqc.gpu import Unit, call, result
 from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_jk, _cuda_pairs
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
@@ -29,6 +30,7 @@ PEAK = 34.0  # TFLOP/s of an H200 in double precision; 67 by matrix units, which
 SHARED = 33.0  # TB/s of shared memory: 128 bytes a cycle and multiprocessor at 1.98 GHz
 ATOMICS = 0.3  # 10^12 additions/s to contiguous doubles in the second-level cache, measured on an H200
 VARIANT = Variant(cart=False, coulomb=False)  # J is made of Hermite Gaussians
+_J = 12  # where the result J is among the arguments of a kernel
 COUNT = str(Path(__file__).with_name("eri_gpu_count.cu"))
 
 
@@ -57,9 +59,14 @@ def prepare(plan: _cuda_pairs.PairPlan, centers: jax.Array, exponents: jax.Array
     return _cuda_pairs.prepare(plan, centers, exponents, coefficients, THRESHOLD, schwarz)
 
 
+def of_atoms(mol: jaxqc.Molecule) -> jax.Array:
+    """The density of atoms."""
+    return jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
+
+
 def after_three_cycles(mol: jaxqc.Molecule) -> jax.Array:
     """The density of three cycles of plain iterations from that of atoms; extended, as a converged one is."""
-    density = jnp.asarray(np.asarray(scf.hf.init_guess_by_minao(mol.to_pyscf())))
+    density = of_atoms(mol)
     core = jaxqc.integrals.kinetic(mol) + jaxqc.integrals.nuclear(mol)
     values, vectors = jnp.linalg.eigh(jaxqc.integrals.overlap(mol))
     root = vectors / jnp.sqrt(values)
@@ -76,12 +83,12 @@ def after_three_cycles(mol: jaxqc.Molecule) -> jax.Array:
     return density
 
 
-def load(text: str) -> System:
-    """A system from NAME=FILE:BASIS or FILE:BASIS."""
+def load(text: str, guess: Callable[[jaxqc.Molecule], jax.Array] = after_three_cycles) -> System:
+    """A system from NAME=FILE:BASIS or FILE:BASIS, with the density that `guess` makes."""
     name, _, rest = text.rpartition("=")
     file, _, basis = rest.rpartition(":")
     mol = jaxqc.Molecule(file, basis=basis)
-    matrix = after_three_cycles(mol)
+    matrix = guess(mol)
     shells, contraction = two_electron_shells(mol)
     density = matrix if contraction is None else contraction @ matrix @ contraction.T
     plan = _cuda_pairs.plan(shells.ls, shells.nprims, mol.cart)
@@ -145,18 +152,21 @@ def count_kernel(bra: Pair, ket: Pair) -> Kernel:
     return Kernel(unit, bra, ket, True, 128, 0, 1)
 
 
-def count(system: System, bra: Pair, ket: Pair) -> tuple[int, int]:
-    """Quartets of a class that pass the screening, and quartets of primitives in them."""
-    kernel = count_kernel(bra, ket)
-    found: list[Step] = []
+def counts(system: System, wanted: Sequence[tuple[Pair, Pair]]) -> dict[tuple[Pair, Pair], tuple[int, int]]:
+    """Of each class: quartets that pass the screening, and quartets of primitives in them."""
 
     def record(target, steps, results, *operands, zeroed=(), **_):
-        found.extend(replace(s, kernel="eri_count") for s in steps)
-        return call(target, found, [jax.ShapeDtypeStruct((2,), jnp.int64)] * 3, *operands, zeroed=zeroed)
+        found = [
+            replace(s, kernel="eri_count", arguments=(*s.arguments[:_J], result(0, 16 * n), *s.arguments[_J + 1 :]))
+            for n, s in enumerate(steps)
+        ]
+        shape = jax.ShapeDtypeStruct((2 * len(found),), jnp.int64)
+        return call(target, found, [shape] * len(results), *operands, zeroed=zeroed)
 
     with mock.patch.object(_cuda_jk, "call", record):
-        out = sums(system, {(bra, ket): kernel})()
-    return int(out[0][0]), int(out[0][1])
+        found = np.asarray(sums(system, {c: count_kernel(*c) for c in wanted})()[0]).reshape(-1, 2)
+    # Long classes are launched first: the order of the steps is the reverse of that of the classes
+    return {c: (int(n), int(m)) for c, (n, m) in zip(reversed(wanted), found, strict=True)}
 
 
 # Floating-point operations, additions and multiplications counted one by one.
