@@ -50,7 +50,7 @@ def _enable_compilation_cache():
     except (OSError, RuntimeError):  # not writable, or no home directory
         return
     jax.config.update("jax_compilation_cache_dir", str(root))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.01)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     # A damaged entry is compiled again, which is no news to the user.
     message = "Error (reading|writing) persistent compilation cache entry"

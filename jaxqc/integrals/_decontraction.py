@@ -76,6 +76,7 @@ def _plan(shells: tuple[Shell, ...], cart: bool):
     return layout, np.array(rows), np.array(columns), np.array(sources), np.array(places), row
 
 
+@jax.jit  # within an iteration traced once, and outside of jit one program
 def two_electron_shells(mol: Molecule) -> tuple[ShellList, jax.Array | None]:
     """The shells that J and K are built over, and the contraction C to the molecule's functions.
 

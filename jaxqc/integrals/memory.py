@@ -1,5 +1,7 @@
 """How much memory a build of J and K takes on a GPU."""
 
+import jax
+
 from jaxqc._checks import check_flag, check_molecule, checked_count
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.molecule import Molecule
@@ -38,7 +40,7 @@ def jk_memory(
         check_flag(value, label, _NAME)
     if not (coulomb or exchange):
         raise ValueError(f"{_NAME} was asked for neither matrix; coulomb or exchange must be True.")
-    shells, _ = two_electron_shells(mol)
+    shells, _ = jax.eval_shape(two_electron_shells, mol)
     size = ((shells.ls, shells.nprims), mol.cart, densities, int(coulomb) + int(exchange), bool(symmetric))
     most = _cuda_memory.needed(*size, coulomb and max(shells.ls) <= _cuda_jk._HERMITE_LMAX)
     return int(most if most <= _cuda_memory.limit() else _cuda_memory.needed(*size, False))

@@ -194,8 +194,9 @@ def _run(checked: Options, callback) -> Solution:
     guess = jax.lax.stop_gradient(guess_density(arguments.mol, checked.reference, checked.guess))
     guess = replicated(guess, checked.method.mesh)
     handle = _report.register(callback) if callback is not None else 0
-    numbers = {name: jnp.asarray(value) for name, value in checked.numbers.items()}
-    controls = Controls(**numbers, callback=jnp.asarray(handle))
+    # Arrays of NumPy: to make one of JAX from each outside of jit would compile a program.
+    numbers: Any = {name: np.float64(value) for name, value in checked.numbers.items()} | {"callback": np.int64(handle)}
+    controls = Controls(**numbers)
     settings = checked.settings
     if settings.second_order == "auto" and outermost((arguments, guess)):
         # Outside of tracing the second-order program is compiled only if it is needed.
@@ -291,7 +292,7 @@ def _result(checked, solution) -> Result:
         return result
     # One value for each cycle that was done, cut on the host because a slice would be compiled for each length.
     done = int(solution.cycles) + 1
-    energies, gradients = (jnp.asarray(np.asarray(h)[:done]) for h in (solution.energies, solution.gradients))
+    energies, gradients = jax.device_put([np.asarray(h)[:done] for h in (solution.energies, solution.gradients)])
     return replace(result, energies=energies, gradients=gradients)
 
 

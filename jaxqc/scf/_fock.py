@@ -134,6 +134,15 @@ def canonical_transform(overlap, threshold):
     return vectors * scale, removed
 
 
+def lifted(matrix, removed):
+    """The diagonal matrix that lifts the functions `removed` above all eigenvalues of another matrix.
+
+    The lift is of the size of that matrix, since a huge one would cost digits in eigh.
+    """
+    lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.einsum("ii->i", matrix)))
+    return jnp.where(jnp.eye(matrix.shape[0], dtype=bool) & removed, lift, 0.0)
+
+
 def diagonalise(fock, transform, removed):
     """Orbitals of each Fock matrix, by rising energy; removed vectors are lifted above every occupied level.
 
@@ -143,9 +152,7 @@ def diagonalise(fock, transform, removed):
 
     def one(matrix):
         orthogonal = transform.T @ matrix @ transform
-        # The lift is of the size of the matrix itself, since a huge one would cost digits in eigh.
-        lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.diagonal(orthogonal)))
-        _, vectors = jnp.linalg.eigh(symmetric(orthogonal) + jnp.diag(jnp.where(removed, lift, 0.0)))
+        _, vectors = jnp.linalg.eigh(symmetric(orthogonal) + lifted(orthogonal, removed))
         kept = jnp.sum(jnp.where(removed[:, None], 0.0, vectors**2), axis=0) > 0.5
         return transform @ (vectors * kept.astype(vectors.dtype))
 

@@ -27,13 +27,21 @@ def guess_density(mol, reference, guess):
     shape = (reference.nspin, reference.nao, reference.nao)
     if isinstance(guess, str):
         if guess == "core":
-            return jnp.zeros(shape)
-        total = atoms_density(mol)
-        return jnp.broadcast_to(total / reference.nspin, shape)
-    density = jnp.asarray(getattr(guess, "density", guess))
+            return jax.device_put(np.zeros(shape))
+        density = atoms_density(mol)
+    else:
+        density = getattr(guess, "density", guess)
+    if not isinstance(density, Tracer):
+        # On the host, because outside of jit each operation would compile a program.
+        return jax.device_put(_of_spins(np.asarray(density, np.float64), shape, np))
+    return _of_spins(density, shape, jnp)
+
+
+def _of_spins(density, shape, numpy):
+    """A density, or one of each spin, as an array of the `shape` (nspin, nao, nao)."""
     if density.ndim == 2:
-        return jnp.broadcast_to(density / reference.nspin, shape)
-    return density if reference.nspin == 2 else jnp.sum(density, axis=0, keepdims=True)
+        return numpy.broadcast_to(density / shape[0], shape)
+    return density if shape[0] == 2 else numpy.sum(density, axis=0, keepdims=True)
 
 
 def check_guess(guess, nao):
@@ -73,14 +81,17 @@ def check_guess(guess, nao):
 
 
 def atoms_density(mol):
-    """Sum of the densities of spherically averaged neutral atoms, (nao, nao) electrons; ghosts add nothing."""
+    """Sum of the densities of spherically averaged neutral atoms, (nao, nao) electrons; ghosts add nothing.
+
+    An array of NumPy, unless the molecule is traced.
+    """
 
     def host(exponents, coefficients):
         return _atoms_density(mol, np.asarray(exponents), np.asarray(coefficients))
 
     arrays = jax.lax.stop_gradient((mol.exponents, mol.coefficients))
     if not any(isinstance(a, Tracer) for a in arrays):
-        return jnp.asarray(host(*arrays))
+        return host(*arrays)
 
     shape = jax.ShapeDtypeStruct((mol.nao, mol.nao), jnp.float64)
     return jax.pure_callback(host, shape, *arrays, vmap_method="sequential")

@@ -29,8 +29,7 @@ def canonical_orbitals(reference, coefficients, fock):
             block = c[:, start:stop]
             kept = jnp.sum(block**2, axis=0) > 0.0
             inner = _fock.symmetric(block.T @ matrix @ block)
-            lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.diagonal(inner)))
-            values, vectors = jnp.linalg.eigh(inner + jnp.diag(jnp.where(kept, 0.0, lift)))
+            values, vectors = jnp.linalg.eigh(inner + _fock.lifted(inner, ~kept))
             turned = block @ vectors
             kept = jnp.sum(jnp.where(kept[:, None], vectors**2, 0.0), axis=0) > 0.5
             values = jnp.where(kept, values, REMOVED_ENERGY)
