@@ -3,8 +3,9 @@
     python experiments/eri_gpu_cold.py NAME=FILE:BASIS ... [--json OUT]
 
 Each system runs in fresh processes that share one folder of caches (compiled kernels and XLA programs), which is empty
-for the first of them. Of each process: the seconds of its first steps, of the first `jaxqc.scf` and of another
-one, and where the first went: NVRTC, tests of fresh kernels, tracing and XLA.
+for the first of them. Of each process: the seconds that each step took (the import of JAX, the start of the device, the
+molecule, the first `jaxqc.scf` and another one), and where the first went: NVRTC, tests of fresh kernels, tracing and
+XLA.
 """
 
 import time
@@ -41,31 +42,39 @@ def child(file: str, basis: str) -> dict:
     """One process: what is measured in it."""
     import jax
 
-    row: dict = {"import jax": time.perf_counter() - BEGIN}
+    row: dict = {}
     spent: dict[str, float] = collections.defaultdict(float)
+    last = BEGIN
+
+    def ended(step: str) -> None:
+        nonlocal last
+        row[step] = (now := time.perf_counter()) - last
+        last = now
 
     def add(event: str, duration_secs: float, **kwargs) -> None:
         spent[event] += duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(add)
+    ended("import jax")
+    gpu = jax.default_backend() == "gpu"
+    ended("device")
     import jaxqc
 
-    row["import jaxqc"] = time.perf_counter() - BEGIN
-    if jax.default_backend() == "gpu":
+    if gpu:
         from jaxqc.gpu import _launch
 
         timed(_launch, "build", spent)
         timed(_launch, "_test", spent)
-    row["device"] = time.perf_counter() - BEGIN
     mol = jaxqc.Molecule(file, basis=basis)
-    row["molecule"] = time.perf_counter() - BEGIN
+    ended("molecule")
     result = jaxqc.scf(mol)
-    row |= {"energy": float(result.energy), "cycles": int(result.cycles)}
-    row["first scf"] = time.perf_counter() - BEGIN
+    energy = float(result.energy)
+    ended("first scf")
+    row |= {"energy": energy, "cycles": int(result.cycles)}
     row["of that"] = {name.split("/")[-1]: round(s, 2) for name, s in spent.items() if s > 0.02}
-    begin = time.perf_counter()
+    last = time.perf_counter()
     float(jaxqc.scf(mol).energy)
-    row["second scf alone"] = time.perf_counter() - begin
+    ended("second scf")
     return {k: round(v, 3) if isinstance(v, float) and k != "energy" else v for k, v in row.items()}
 
 
@@ -85,9 +94,7 @@ def main():
             print(json.dumps(child(file, basis)), flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            environment = {
-                k: v for k, v in os.environ.items() if k not in ("JAXQC_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
-            }
+            environment = {k: v for k, v in os.environ.items() if k not in _PLACES}
             environment |= {"XDG_CACHE_HOME": folder}
             for run in range(options.runs):
                 begin = time.perf_counter()
