@@ -1,5 +1,6 @@
 """Direct J and K on a GPU: pair data, one launch a class of integrals, and the way from shell blocks to matrices."""
 
+import concurrent.futures
 import functools
 
 import jax
@@ -48,8 +49,9 @@ def _tables(lmax: int) -> tuple[np.ndarray, dict[str, int]]:
     put("exp", exp_grid())
     for order in range(4 * lmax + 1):
         put(f"boys{order}", boys_rows(order))
-    for n in range(1, 2 * lmax + 2):
-        put(f"rys{n}", rys_table(n)[0])
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # each takes about 10 ms, not of Python's
+        for n, (table, _) in enumerate(pool.map(rys_table, range(1, 2 * lmax + 2)), 1):
+            put(f"rys{n}", table)
     return np.concatenate(parts), places
 
 
