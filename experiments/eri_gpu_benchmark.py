@@ -1,6 +1,7 @@
 """Times J and K on an NVIDIA GPU: whole builds, the preparation of pairs, and every class of integrals.
 
     python experiments/eri_gpu_benchmark.py water_020=water.xyz:cc-pvdz ... [--classes] [--split] [--json OUT]
+    python experiments/eri_gpu_benchmark.py --json OUT --plot PNG
 
 Density of three cycles, threshold 1e-13. What GPU4PySCF 1.9.0 was measured with is compared with it, by name and
 basis: water_020, 057_Tamoxifen, 113_Taxol, 168_Valinomycin, gly30 in cc-pvdz; the first two in cc-pvtz; 020_Vitamin_C
@@ -9,6 +10,8 @@ in cc-pvqz.
 
 import argparse
 import functools
+import json
+import re
 import time
 from pathlib import Path
 
@@ -126,14 +129,40 @@ def page(results: list[dict]) -> str:
     return text
 
 
+def plot(results: list[dict], path: Path) -> None:
+    """Times of whole builds beside the peer's, and their ratio: basis by basis, larger molecules later."""
+    import matplotlib.pyplot as plt
+
+    order = ("cc-pvdz", "cc-pvtz", "cc-pvqz")
+    rows = sorted((r for r in results if "ratio" in r), key=lambda r: (order.index(r["basis"]), r["nao"]))
+    places = range(len(rows))
+    figure, axes = plt.subplots(figsize=(9, 4))
+    for shift, key, label in ((-0.2, "gpu4pyscf_ms", "GPU4PySCF 1.9.0"), (0.2, "whole_ms", "jaxqc")):
+        axes.bar([k + shift for k in places], [r[key] for r in rows], 0.4, label=label)
+    for k, r in zip(places, rows, strict=True):
+        axes.text(k, 1.1 * r["gpu4pyscf_ms"], f"{r['ratio']:.1f} x", ha="center")
+    axes.set_yscale("log")
+    axes.set_ylim(top=3.0 * max(r["gpu4pyscf_ms"] for r in rows))
+    axes.set_ylabel("J and K, ms")
+    names = [re.sub(r"^\d+_", "", r["name"]).replace("water_020", "(H2O)20").replace("_", " ") for r in rows]
+    labels = [f"{name}\n{r['basis']}\n{r['nao']}" for name, r in zip(names, rows, strict=True)]
+    axes.set_xticks(list(places), labels, fontsize=8)
+    axes.legend(loc="upper left")
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
 def main():
     """Reads the arguments and runs each system."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("systems", nargs="+", metavar="NAME=FILE:BASIS")
+    parser.add_argument("systems", nargs="*", metavar="NAME=FILE:BASIS")
     parser.add_argument("--classes", action="store_true", help="every class of integrals as well")
     parser.add_argument("--split", action="store_true", help="J alone and K alone as well")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="only draw what --json has kept")
     options = parser.parse_args()
+    if options.plot:
+        plot(json.loads(options.json.read_text()), options.plot)
+        return
     results = []
     for text in options.systems:
         system = measure.load(text)
