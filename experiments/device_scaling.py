@@ -168,6 +168,27 @@ def modelled(kind, density, divisions):
     return rows
 
 
+def plot(found, path):
+    """Parallel efficiency against devices: measured, and what the model says."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(5.4, 3.6), constrained_layout=True)
+    systems = [(name, result) for name, result in found.items() if isinstance(result, dict)]
+    for number, (name, result) in enumerate(systems):
+        kind, _, rest = name.partition("=")
+        label = f"{'J+K' if kind == 'jk' else 'XC'} {Path(rest.rpartition(':')[0]).stem} {rest.rpartition(':')[2]}"
+        there = result["measured"]
+        efficiency = [row["speed_up"] / row["devices"] for row in there]
+        axis.plot([row["devices"] for row in there], efficiency, "o", color=f"C{number}", label=label)
+        model = result.get("model", [])
+        efficiency = [row.get("efficiency", 1.0) for row in model]
+        axis.plot([row["devices"] for row in model], efficiency, "--", color=f"C{number}")
+    axis.set(xlabel="GPUs (points: measured, lines: model)", ylabel="parallel efficiency", ylim=(0, 1.05))
+    axis.set_xscale("log", base=2)
+    axis.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
 def main():
     """Reads the arguments and runs each system."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,6 +198,7 @@ def main():
     parser.add_argument("--xc", default="b3lyp")
     parser.add_argument("--level", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--index", type=int, default=0)
     parser.add_argument("--address", default="localhost:12321")
@@ -199,7 +221,9 @@ def main():
         if options.processes == 1 and options.parts:
             found[system]["model"] = modelled(kind, density, options.parts)
         if options.json and jax.process_index() == 0:
-            options.json.write_text(json.dumps(found, indent=1))
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.plot and jax.process_index() == 0:
+        plot(found, options.plot)
 
 
 if __name__ == "__main__":

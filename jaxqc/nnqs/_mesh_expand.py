@@ -38,18 +38,18 @@ def _couple(ham, tables, keys, epsilon, capacity) -> Coupled:
     return couple_fixed(ham, tables, keys, count, jnp.broadcast_to(epsilon, keys.shape[0]), capacity=capacity)
 
 
-@partial(jax.jit, static_argnames=("mesh", "start", "rows", "capacity"))
-def _couple_batch(ham, tables, sources, epsilon, *, mesh, start, rows, capacity):
+@partial(jax.jit, static_argnames=("mesh", "rows", "capacity"))
+def _couple_batch(ham, tables, sources, epsilon, start, *, mesh, rows, capacity):
     """Couplings of some of the sources of each device, and the largest number of them on a device."""
     (axis,) = mesh.axis_names
 
-    def local(ham, tables, sources, epsilon):
-        found = _couple(ham, tables, sources[start : start + rows], epsilon, capacity)
-        return Coupled(found.keys, found.elements, found.sources + start, found.count[None]), jax.lax.pmax(
-            found.count, axis
-        )
+    def local(ham, tables, sources, epsilon, start):
+        found = _couple(ham, tables, jax.lax.dynamic_slice_in_dim(sources, start, rows), epsilon, capacity)
+        most = jax.lax.pmax(found.count, axis)
+        return Coupled(found.keys, found.elements, found.sources + start, found.count[None]), most
 
-    return over_mesh(local, mesh, (P(), P(), P(axis), P()), (P(axis), P()))(ham, tables, sources, epsilon)
+    mapped = over_mesh(local, mesh, (P(), P(), P(axis), P(), P()), (P(axis), P()))
+    return mapped(ham, tables, sources, epsilon, start)
 
 
 def _batches(ham, sources, share, epsilon, memory, mesh):
@@ -57,38 +57,51 @@ def _batches(ham, sources, share, epsilon, memory, mesh):
     ham, tables, epsilon = put(mesh, (ham, tables_of(ham), np.float64(epsilon)), P())
     rows, capacity = min(sources_in_batch(ham, memory), share), 16
     for start in range(0, share, rows):
-        options = {"mesh": mesh, "start": start, "rows": min(rows, share - start)}
+        operands, options = (ham, tables, sources, epsilon, np.int32(start)), {"rows": min(rows, share - start)}
         while True:
-            coupled, most = _couple_batch(ham, tables, sources, epsilon, **options, capacity=capacity)
+            coupled, most = _couple_batch(*operands, mesh=mesh, capacity=capacity, **options)
             if int(most) <= capacity:
                 break
-            capacity = round_capacity(int(1.1 * int(most)))
+            capacity = coarse_capacity(int(1.1 * int(most)))
         yield coupled
 
 
 def candidates(ham, configurations, epsilon: float, memory: int, mesh) -> Configurations:
-    """As `_solve_expand.candidates`, with sources and candidates over a mesh; every process gets all of them."""
-    sources, share = _dealt_sources(configurations, mesh)
-    union, count = sources, 0
-    for coupled in _batches(ham, sources, share, epsilon, memory, mesh):
-        rows = round_capacity((union.shape[0] + coupled.keys.shape[0]) // mesh.devices.size)
-        union, count = deduplicate(_joined_keys(union, coupled.keys, mesh=mesh, rows=rows), mesh)
-    count = int(count)
-    size = round_capacity(count)
-    whole = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P()))(union)
-    keys = first_copy(whole)
+    """As `_solve_expand.candidates`, with sources and candidates over a mesh; every process gets all of them.
+
+    Each device keeps the unique ones among those of its own sources, and once, at the end, they are exchanged.
+    """
+    union, share = _dealt_sources(configurations, mesh)
+    for coupled in _batches(ham, union, share, epsilon, memory, mesh):
+        union, most = _merged(union, coupled.keys, mesh=mesh)
+        union = _resized(union, mesh=mesh, rows=coarse_capacity(int(most)))
+    union, count = deduplicate(union, mesh)
+    size = round_capacity(int(count))
+    keys = first_copy(jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P()))(union))
     return Configurations(keys[:size] if size <= keys.shape[0] else padded_keys(keys, size), jnp.int32(count))
 
 
-@partial(jax.jit, static_argnames=("mesh", "rows"))
-def _joined_keys(a, b, *, mesh, rows):
-    """Rows of each device one after the other, and sentinels."""
+@partial(jax.jit, static_argnames="mesh")
+def _merged(a, b, *, mesh):
+    """Sorted unique rows of each device, and the largest number of them on one."""
     (axis,) = mesh.axis_names
 
     def local(a, b):
-        return padded_keys(jnp.concatenate([a, b]), rows)
+        keys, count = deduplicate(jnp.concatenate([a, b]))
+        return keys, jax.lax.pmax(count, axis)
 
-    return over_mesh(local, mesh, P(axis), P(axis))(a, b)
+    return over_mesh(local, mesh, P(axis), (P(axis), P()))(a, b)
+
+
+@partial(jax.jit, static_argnames=("mesh", "rows"))
+def _resized(keys, *, mesh, rows):
+    """So many rows of each device: the first ones, or all and sentinels."""
+    (axis,) = mesh.axis_names
+
+    def local(keys):
+        return keys[:rows] if rows <= keys.shape[0] else padded_keys(keys, rows)
+
+    return over_mesh(local, mesh, P(axis), P(axis))(keys)
 
 
 def _shared(entries, own, n, members, mesh):
