@@ -18,6 +18,10 @@
 #define UNSEEN 1e-16      // product, against the largest over the nearest partners, of a candidate that changes nothing
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
 #define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-14f)
+// Partners whose u is less than SINGLE times that of those left out come in single precision, which is off by SINGLE^-7 of what they
+// change at most; where they are differentiated, up to SINGLE_MOST.
+#define SINGLE (SCHEME ? 0.0f : REVERSE ? 8.0f : 6.0f)
+#define SINGLE_MOST (REVERSE ? 0.5f : 9.0f)
 #define SMALL_OWN 0.1f  // the least that a point's own atom counts, so that small shares keep their precision
 // Derivatives that are left out: of a partner, and weights of candidates; against the largest |cotangent * share| of the warp, or
 // against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
@@ -67,6 +71,14 @@ __device__ __forceinline__ double reciprocal(double v) {
   return fma(y, fma(e, e, e), y);
 #endif
 }
+
+#ifndef EMULATED
+__device__ __forceinline__ float reciprocal(float v) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
+  return y;
+}
+#endif
 
 // 1 / sqrt(v) for v that are no smaller than 1e-290.
 __device__ __forceinline__ double inverse_root(double v) {
@@ -134,12 +146,13 @@ __device__ __forceinline__ T least_of_warp(T v) {
 }
 
 // Sums of four numbers over the warp: lane l gets that of number l / 8.
-__device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
+template <class T>
+__device__ __forceinline__ T sums_of_warp(const T* v, int lane) {
   const bool high = lane & 16, odd = lane & 8;
-  double a = high ? v[2] : v[0], b = high ? v[3] : v[1];
+  T a = high ? v[2] : v[0], b = high ? v[3] : v[1];
   a += __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 16);
   b += __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 16);
-  double sum = odd ? b : a;
+  T sum = odd ? b : a;
   sum += __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
 #pragma unroll
   for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
@@ -156,22 +169,28 @@ struct Patch {
 
   static constexpr int COLUMNS = REVERSE ? 3 : 2;
   static __device__ __forceinline__ int size(int natm) {
-    return (COLUMNS * 32 + 2 * STAGE + 3 * REVERSE) * BATCH + 32 * STAGE + BATCH / 2 + NEAR + (3 * natm + 3) / 4;
+    return (COLUMNS * 32 + 2 * STAGE + 3 * REVERSE) * BATCH + 4 * 48 + BATCH + 4 + BATCH / 2 + NEAR + (3 * natm + 3) / 4;
   }
   __device__ __forceinline__ double* memory() const {
     extern __shared__ double shared[];
     return shared + base;
   }
-  // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs
+  // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs; or a SinglePair
   __device__ __forceinline__ double2* stage() const { return reinterpret_cast<double2*>(memory()); }
   // [candidate][lane] distances; products, and then what they weigh; derivatives with respect to the distances
   __device__ __forceinline__ double* column(int which) const { return memory() + (2 * STAGE + 32 * which) * BATCH + lane; }
   // [candidate][3] sums for the nuclei
   __device__ __forceinline__ double* drawn() const { return memory() + (2 * STAGE + 32 * COLUMNS) * BATCH; }
-  // [STAGE][lane] distances of the partners
+  // [4][lane] distances of the partners; in the pullback, where they are not needed after products, what pushes them
   __device__ __forceinline__ double* lengths() const { return drawn() + 3 * REVERSE * BATCH + lane; }
+  __device__ __forceinline__ float* pushes() const { return reinterpret_cast<float*>(lengths() - lane) + lane; }
+  // [4][lane] how much further partners are than from the centre
+  __device__ __forceinline__ float* beyond() const { return reinterpret_cast<float*>(lengths() - lane + 4 * 32) + lane; }
+  // [candidate] distances from the centre, and the centre
+  __device__ __forceinline__ double* middle() const { return lengths() - lane + 4 * 48; }
+  __device__ __forceinline__ double* centre() const { return middle() + BATCH; }
   // [candidate] atoms
-  __device__ __forceinline__ int* atoms() const { return reinterpret_cast<int*>(lengths() - lane + 32 * STAGE); }
+  __device__ __forceinline__ int* atoms() const { return reinterpret_cast<int*>(centre() + 4); }
   // [NEAR] the nearest atoms, and how far they are at most
   __device__ __forceinline__ int* near() const { return atoms() + BATCH; }
   __device__ __forceinline__ float* reach() const { return reinterpret_cast<float*>(near() + NEAR); }
@@ -184,6 +203,9 @@ constexpr float NONE = 3e38f;
 // The vector from atom j to the point of the lane.
 struct Arm {
   double x, y, z;
+};
+struct FloatArm {
+  float x, y, z;
 };
 __device__ __forceinline__ Arm arm_of(const Patch& w, int j) {
   return {w.X - __ldg(w.coords + 3 * j), w.Y - __ldg(w.coords + 3 * j + 1), w.Z - __ldg(w.coords + 3 * j + 2)};
@@ -206,13 +228,19 @@ __device__ __forceinline__ float largest_of(float ri, float rj, float inverse, f
   const float centre = 1.0f + (ri - rj + 1e-3f) * inverse, u = centre + 2.0f * radius * inverse;
   const float least_i = ri - radius, least_j = rj - radius;
   if (!(least_i > 0.0f && least_j > 0.0f)) return u;
-  const float root = sqrtf(fmaxf(centre, 0.0f)) + radius * rsqrtf(2.0f * least_i * least_j);
+  const float safe = fmaxf(centre, 1e-12f), root = safe * rsqrtf(safe) + radius * rsqrtf(2.0f * least_i * least_j);
   return fminf(u, 1.0001f * root * root);
 }
 
-// Calls visit(first partner, votes, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
-// their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes k / 4 says whether
-// candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out.
+// A pair in single precision: what 1 + mu is at the centre, 1 / |R_i - R_j|, shift, and 1 + 2 shift.
+struct __align__(16) SinglePair {
+  float u, inverse, shift, twice;
+};
+
+// Calls visit(first partner, masks, single, apart) for 4 partners at a time, with their pairs in `stage` and their distances in `lengths`
+// and `beyond`: of the nearest partners, of all others, or of all. Bits 8 (k % 4) to 8 (k % 4) + 3 of masks k / 4 say which of the
+// partners candidate k has, the next four which of them in single precision: pairs with u = 1 + nu below `cut` all over the ball, of
+// candidate k in lane k, are left out. apart: from each of the partners to the centre, in lanes `single` and the next 3.
 enum Partners { NEAREST, DISTANT, ALL };
 template <class Visit>
 __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, Partners which, const Visit& visit) {
@@ -220,44 +248,92 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
   double2* stage = w.stage();
   const float* off = w.off();
   const int* atoms = w.atoms();
+  const double* centre = w.centre();
+  const auto to_centre = [&](int j) {
+    return Arm{centre[0] - __ldg(w.coords + 3 * j), centre[1] - __ldg(w.coords + 3 * j + 1), centre[2] - __ldg(w.coords + 3 * j + 2)};
+  };
   const auto partner = [&](int index) { return which == NEAREST ? w.near()[index] : which == ALL || w.off()[index] > 0.0f ? index : -1; };
+  const float dx = static_cast<float>(w.X - centre[0]), dy = static_cast<float>(w.Y - centre[1]), dz = static_cast<float>(w.Z - centre[2]);
+  const float square = dx * dx + dy * dy + dz * dz;
+  if (which != NEAREST) {
+    if ((live >> lane) & 1) w.middle()[lane] = length_of(to_centre(atoms[lane]));
+    __syncwarp();
+  }
 #pragma unroll 1
   for (int base = 0; base < count; base += STAGE) {
     const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
     double2 loaded[BATCH / 4];
-    unsigned votes[BATCH / 4], met_by = 0;  // partners that any candidate has
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
       const int k = 4 * round + (lane >> 3);
       if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(atoms[k]) * w.natm + j);
     }
+    FloatArm apart = {};
+    double middle_j = 0.0;
+    if (which != NEAREST) {
+      const Arm arm = to_centre(j < 0 ? 0 : j);
+      middle_j = length_of(arm);
+      apart = {static_cast<float>(arm.x), static_cast<float>(arm.y), static_cast<float>(arm.z)};
+    }
+    unsigned masks[BATCH / 4], later[BATCH / 4], met_by = 0, single_by = 0;  // met_by: partners that any candidate has
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
+      masks[round] = later[round] = 0;
+      if (!((live >> 4 * round) & 15)) continue;
       const int k = 4 * round + (lane >> 3);
       const float limit = __shfl_sync(0xffffffffu, cut, k);
-      bool met = (live >> k) & 1 && j >= 0;
+      bool met = (live >> k) & 1 && j >= 0, roughly = false;
       if (met) {
         const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
         const float u = largest_of(fabsf(off[atoms[k]]), fabsf(off[j]), inverse, w.radius) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
         // Derivatives have another factor of 1 / |R_i - R_j|.
-        met = !(inverse > 0.0f && inverse < 1.0f && u < (which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit));
-        stage[STAGE * k + (lane & 7)] = loaded[round];
+        const float least = which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit;
+        met = !(inverse > 0.0f && inverse < 1.0f && u < least);
+        roughly = which != NEAREST && met && inverse > 0.0f && u < fminf(SINGLE * least, SINGLE_MOST);
+        if (roughly) {
+          const float at = static_cast<float>(1.0 + (w.middle()[k] - middle_j) * loaded[round].x);
+          reinterpret_cast<SinglePair*>(stage)[STAGE * k + (lane & 7)] = {at, inverse, shift, 1.0f + 2.0f * shift};
+        } else {
+          stage[STAGE * k + (lane & 7)] = loaded[round];
+        }
       }
-      votes[round] = __ballot_sync(0xffffffffu, met);
-      met_by |= votes[round];
+      const unsigned single = __ballot_sync(0xffffffffu, roughly), votes = __ballot_sync(0xffffffffu, met) & ~single;
+      met_by |= votes;
+      single_by |= single;
+      masks[round] = (votes & 0x0f0f0f0fu) | (single & 0x0f0f0f0fu) << 4;
+      later[round] = (votes >> 4 & 0x0f0f0f0fu) | (single & 0xf0f0f0f0u);
     }
-    __syncwarp();
     met_by |= met_by >> 16;
-    met_by = (met_by | met_by >> 8) & ((1u << STAGE) - 1);
-    double* lengths = w.lengths();
+    met_by |= met_by >> 8;
+    single_by |= single_by >> 16;
+    single_by |= single_by >> 8;
 #pragma unroll 1
-    for (int l = 0; l < STAGE; l += 4) {
-      if (!((met_by >> l) & 15)) continue;
+    for (int half = 0; half < STAGE; half += 4) {
+      const unsigned met = met_by >> half & 15, some = single_by >> half & 15;
+      if (half) {
 #pragma unroll
-      for (int u = l; u < l + 4; u++) lengths[32 * u] = length_of(arm_of(w, (met_by >> u) & 1 ? partner(base + u) : 0));
+        for (int round = 0; round < BATCH / 4; round++) masks[round] = later[round];
+      }
+      if (!(met | some)) continue;
+      __syncwarp();
+      if (met && (which != ALL)) {
+#pragma unroll
+        for (int l = 0; l < 4; l++) w.lengths()[32 * l] = length_of(arm_of(w, (met >> l) & 1 ? partner(base + half + l) : 0));
+      }
+      if (some) {
+#pragma unroll
+        for (int l = 0; l < 4; l++) {
+          // r - c = (r^2 - c^2) / (r + c)
+          const int from = half + l;
+          const float x = __shfl_sync(0xffffffffu, apart.x, from), y = __shfl_sync(0xffffffffu, apart.y, from);
+          const float z = __shfl_sync(0xffffffffu, apart.z, from), c = fmaxf(x * x + y * y + z * z, 1e-12f);
+          const float more = 2.0f * (x * dx + y * dy + z * dz) + square, r = fmaxf(c + more, 1e-12f);
+          w.beyond()[32 * l] = more * reciprocal(r * rsqrtf(r) + c * rsqrtf(c));
+        }
+      }
+      visit(base + half, masks, met | some, apart, half);
     }
-    visit(base, votes, met_by);
   }
 }
 
@@ -268,24 +344,47 @@ __device__ __forceinline__ int next_of(unsigned& mask, int other) {
   return k;
 }
 
-// The product of the steps of a candidate at distance r for N partners at once, of which the last may be missing.
+// What the masks of `sweep` say of candidate k.
+__device__ __forceinline__ unsigned mask_of(const unsigned* masks, int k) {
+  return (k & 8 ? k & 4 ? masks[3] : masks[2] : k & 4 ? masks[1] : masks[0]) >> (8 * (k & 3)) & 255u;
+}
+
+// The product of the steps of a candidate at distance r for those of N partners in the mask.
 template <int N>
-__device__ __forceinline__ double product_of(unsigned& mask, const double2* pairs, const double* lengths, double r) {
+__device__ __forceinline__ double product_of(unsigned mask, const double2* pairs, const double* lengths, double r) {
   double t[N];
   bool met[N];
 #pragma unroll
   for (int u = 0; u < N; u++) {
-    met[u] = mask;
-    const int l = next_of(mask, 0);
+    met[u] = N == 4 ? mask >> u & 1 : mask;
+    const int l = N == 4 ? u : next_of(mask, 0);
     const double2 p = pairs[l];
     const double mu = (r - lengths[32 * l]) * p.x;
     t[u] = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
   }
   steps<N>(t);
-  t[N - 1] = met[N - 1] ? t[N - 1] : 1.0;
+#pragma unroll
+  for (int u = 0; u < N; u++) t[u] = met[u] ? t[u] : 1.0;
 #pragma unroll
   for (int u = 1; u < N; u++) t[0] *= t[u];
   return t[0];
+}
+
+// 1 - s(2 - u) of the four partners in single precision in the mask, of a candidate that is `of_k` further than from the centre: 1 minus the
+// product of all s.
+__device__ __forceinline__ float missing_of(unsigned mask, const SinglePair* pairs, const float* beyond, float of_k) {
+  float u[4];
+#pragma unroll
+  for (int l = 0; l < 4; l++) {
+    const SinglePair p = pairs[l];
+    const float v = p.u + (of_k - beyond[32 * l]) * p.inverse;
+    u[l] = v * (p.twice - p.shift * v);
+  }
+  steps<4>(u);
+#pragma unroll
+  for (int l = 0; l < 4; l++) u[l] = mask >> l & 1 ? u[l] : 0.0f;
+  const float a = u[0] + u[1] - u[0] * u[1], b = u[2] + u[3] - u[2] * u[3];
+  return a + b - a * b;
 }
 
 // Products of the candidates in `live`, which follow each other, over the nearest partners, with their distances; or, of any, over the
@@ -300,18 +399,24 @@ __device__ __noinline__ void multiply(Patch w, unsigned live, float cut, Partner
       product[32 * k] = 1.0;
     }
   }
-  const auto visit = [&](int, const unsigned* votes, unsigned) {
+  const auto visit = [&](int, const unsigned* masks, unsigned, const FloatArm&, int half) {
 #pragma unroll 1
     for (unsigned some = live; some;) {
       const int k = next_of(some, 0);
-      unsigned mask = (k & 8 ? k & 4 ? votes[3] : votes[2] : k & 4 ? votes[1] : votes[0]) >> (8 * (k & 3)) & 255u;
-      if (!mask) continue;
+      const unsigned both = mask_of(masks, k), mask = both & 15u, single = both >> 4;
+      if (!both) continue;
       const double of_k = r[32 * k];
       double value = product[32 * k];
-      const double2* pairs = w.stage() + STAGE * k;
-#pragma unroll 1
-      while (__popc(mask) > 2) value *= product_of<4>(mask, pairs, w.lengths(), of_k);
-      if (mask) value *= product_of<2>(mask, pairs, w.lengths(), of_k);
+      const double2* pairs = w.stage() + STAGE * k + half;
+      if (__popc(mask) > 2) {
+        value *= product_of<4>(mask, pairs, w.lengths(), of_k);
+      } else if (mask) {
+        value *= product_of<2>(mask, pairs, w.lengths(), of_k);
+      }
+      if (single) {
+        const float further = static_cast<float>(of_k - w.middle()[k]);
+        value -= value * missing_of(single, reinterpret_cast<const SinglePair*>(pairs), w.beyond(), further);
+      }
       product[32 * k] = value;
     }
   };
@@ -345,6 +450,39 @@ __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, doub
   }
 #pragma unroll
   for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = slope[u];
+}
+
+// The same for the four partners in single precision in the mask, of one candidate with the weight given; returns what is added to its
+// rate.
+__device__ __forceinline__ float single_slopes(unsigned mask, const SinglePair* pairs, const float* beyond, float of_k, float weight,
+                                               float* push, float* along) {
+  float u[4], slope[4], total = 0.0f;
+#pragma unroll
+  for (int l = 0; l < 4; l++) {
+    const SinglePair p = pairs[l];
+    const float v = p.u + (of_k - beyond[32 * l]) * p.inverse;
+    u[l] = v * (p.twice - p.shift * v);
+    slope[l] = -1.6875f * weight * p.inverse * (p.twice - 2.0f * p.shift * v);
+    along[l] = (v - 1.0f) * p.inverse;
+  }
+#pragma unroll
+  for (int i = 0; i < 3; i++) {
+#pragma unroll
+    for (int l = 0; l < 4; l++) {
+      const float h = i < 2 ? 1.5f - 0.5f * u[l] : 0.75f - 0.25f * u[l];
+      slope[l] *= u[l] * (2.0f - u[l]);
+      u[l] *= u[l] * h;
+    }
+  }
+#pragma unroll
+  for (int l = 0; l < 4; l++) {
+    slope[l] *= (1.0f + u[l]) * (1.0f + u[l] * u[l]);  // 1 / s
+    slope[l] = mask >> l & 1 ? slope[l] : 0.0f;
+    along[l] = mask >> l & 1 ? along[l] * slope[l] : 0.0f;
+    push[l] -= slope[l];
+    total += slope[l];
+  }
+  return total;
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
@@ -395,6 +533,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     const float radius = -least_of_warp(-1.00001f * from_centre(X, Y, Z)) + 1e-3f;
     w.radius = radius;
     __syncwarp();
+    if (lane < 3) w.centre()[lane] = lane == 0 ? cx : lane == 1 ? cy : cz;
     float best = NONE;
     int which = 0;
 #pragma unroll 1
@@ -417,6 +556,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     short* left = reinterpret_cast<short*>(header + 2);
 #if REVERSE
     double factor = 0.0, base = 0.0, at_point[3] = {};
+    float far_point[3] = {};  // of partners in single precision
     const long long from = __double_as_longlong(header[0]);
     const bool stored = from >= 0;
     if (stored) {
@@ -594,21 +734,55 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
         __syncwarp();
         for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
         const int component = min(lane & 7, 2);
-        const auto visit = [&](int first_partner, const unsigned* votes, unsigned some) {
+        const auto visit = [&](int first_partner, const unsigned* masks, unsigned met, const FloatArm& apart, int half) {
+          // Partners in single precision: `drawn_4` of the one of them that lanes 8 l ... 8 l + 2 are for.
+          float pushed[4] = {};
+          double drawn_4 = 0.0;
+          const double place_4 = __ldg(coords + 3 * min(first_partner + (lane >> 3), natm - 1) + component);
 #pragma unroll 1
-          while (some) {
-            const int l = next_of(some, 0), j = first_partner + l;
-            const double2* pair = w.stage() + l;
-            const double length = w.lengths()[32 * l];
+          for (unsigned some = live; some;) {
+            const int k = next_of(some, 0);
+            const unsigned single = mask_of(masks, k) >> 4;
+            if (!single) continue;
+            const auto* pairs = reinterpret_cast<const SinglePair*>(w.stage() + STAGE * k + half);
+            float along[4];
+            rate[32 * k] += single_slopes(single, pairs, w.beyond(), static_cast<float>(r[32 * k] - w.middle()[k]),
+                                          static_cast<float>(product[32 * k]), pushed, along);
+            double v = sums_of_warp(along, lane) * (__ldg(coords + 3 * atoms[k] + component) - place_4);
+            drawn_4 += v;
+            v += __shfl_xor_sync(0xffffffffu, v, 8);
+            v += __shfl_xor_sync(0xffffffffu, v, 16);
+            if (lane < 3) drawn[3 * k + component] -= v;
+            __syncwarp();
+          }
+#pragma unroll
+          for (int l = 0; l < 4; l++) w.pushes()[32 * l] = pushed[l];
+#pragma unroll 1
+          while (met) {
+            const int l = next_of(met, 0), j = first_partner + l;
+            const double2* pair = w.stage() + half + l;
             unsigned mask = 0;
 #pragma unroll
             for (int round = 0; round < BATCH / 4; round++) {
               // Bits 0, 8, 16 and 24 side by side.
-              mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
+              mask |= ((((masks[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
+            }
+            double drawn_j = __shfl_sync(0xffffffffu, drawn_4, 8 * l + (lane & 7));
+            if (!mask) {
+              const float x = __shfl_sync(0xffffffffu, apart.x, half + l) + static_cast<float>(X - w.centre()[0]);
+              const float y = __shfl_sync(0xffffffffu, apart.y, half + l) + static_cast<float>(Y - w.centre()[1]);
+              const float z = __shfl_sync(0xffffffffu, apart.z, half + l) + static_cast<float>(Z - w.centre()[2]);
+              const float h = w.pushes()[32 * l] * rsqrtf(fmaxf(x * x + y * y + z * z, 1e-30f)), pull[4] = {h * x, h * y, h * z, 0.0f};
+#pragma unroll
+              for (int i = 0; i < 3; i++) far_point[i] += pull[i];
+              const float sum = __shfl_sync(0xffffffffu, sums_of_warp(pull, lane), 8 * lane);
+              if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
+              continue;
             }
             const Arm arm = arm_of(w, j);
-            const double place = __ldg(coords + 3 * j + component);
-            double push = 0.0, drawn_j = 0.0;
+            const double length = length_of(arm), place = __ldg(coords + 3 * j + component);
+            double push = w.pushes()[32 * l];
+            if (lane >= 8) drawn_j = 0.0;
 #pragma unroll 1
             while (mask) {
               int k[4] = {-1, -1, -1, -1};
@@ -657,7 +831,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
 #if REVERSE
 #pragma unroll
     for (int k = 0; k < 3; k++) {
-      if (used) moved[3 * point + k] = at_point[k];
+      if (used) moved[3 * point + k] = at_point[k] + far_point[k];
     }
 #else
     if (used) fraction[point] = owned;

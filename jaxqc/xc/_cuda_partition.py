@@ -19,7 +19,7 @@ _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
     columns = (3 if reverse else 2) * 32 + 2 * _STAGE + (3 if reverse else 0)
-    of_warp = columns * _BATCH + 32 * _STAGE + _BATCH // 2 + _NEAR + (3 * natm + 3) // 4
+    of_warp = columns * _BATCH + 4 * 48 + _BATCH + 4 + _BATCH // 2 + _NEAR + (3 * natm + 3) // 4
     return 8 * warps * (of_warp + of_warp % 2)
 
 
