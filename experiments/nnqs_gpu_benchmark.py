@@ -10,6 +10,7 @@ perceptron of three times 512.
 
 import argparse
 import json
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -28,13 +29,14 @@ from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability
 from jaxqc.nnqs._solve import Settings
 from jaxqc.nnqs._solve_expand import by_amplitude
 from jaxqc.nnqs._solve_run import _objective_of
-from jaxqc.nnqs._solve_work import OneDevice
+from jaxqc.nnqs._solve_work import OneDevice, _estimate
 from jaxqc.nnqs._tables import tables_of
 from jaxqc.nnqs._train import Sector, TrainState, batch_size, evaluate
 
 ATOMS = "N 0 0 0; N 0 0 1.12079733"
 EPSILON = 1e-10
 STEPS = 10
+MEMORY = 16 << 30  # bytes for couplings
 
 
 def fastest(function, repeats=3):
@@ -147,11 +149,29 @@ def deduplication(words, number, emit):
     })  # fmt: skip
 
 
+def busy(function) -> float:
+    """Share of the time of a call in which the device is at work, by JAX's profiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(function())
+            seconds = time.perf_counter() - begin
+        (path,) = Path(folder).rglob("*.xplane.pb")
+        planes = [p for p in jax.profiler.ProfileData.from_file(str(path)).planes if p.name.startswith("/device:GPU")]
+        lines = [line for plane in planes for line in plane.lines if line.name.startswith("Stream")]
+        spans = sorted((e.start_ns, e.start_ns + e.duration_ns) for line in lines for e in line.events)
+    total, end = 0.0, 0.0
+    for start, stop in spans:
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return 1e-9 * total / seconds
+
+
 def iteration(name, ham, sources, emit, precision):
-    """Milliseconds of each stage of one iteration of the paper's algorithm."""
+    """Milliseconds of each stage of one iteration of the paper's algorithm, and how busy the device is in it."""
     sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
     module = nnqs.Transformer(*sector, inference=precision)
-    settings = Settings(0, sources, 0, "projected", "amplitude", 0, 0, 1, 2, EPSILON, 16 << 30)
+    settings = Settings(0, sources, 0, "connected", "amplitude", 0, 0, 1, 2, EPSILON, MEMORY)
     configurations = sources_of(ham, sources)
     parameters = jax.jit(module.init)(jax.random.key(0), nnqs.unpack(configurations.keys[:1], ham.norb))
     optimizer = optax.adamw(3e-4)
@@ -159,21 +179,28 @@ def iteration(name, ham, sources, emit, precision):
         state = TrainState(parameters, optimizer.init(parameters), jnp.int32(0))
     work = OneDevice(ham, settings, module.apply, sector, _objective_of(distillation), optimizer, STEPS)
     row = {"part": "iteration", "system": name, "sources": int(configurations.count)}
-    seconds = {}
-    seconds["couple and de-duplicate"], union = fastest(lambda: work.candidates(configurations), 2)
-    row["unique"] = int(union.count)
-    seconds["inference"], (log_amplitude, _) = fastest(lambda: work.evaluate(parameters, union.keys), 2)
-    seconds["selection"], _ = fastest(lambda: by_amplitude(ham, union, log_amplitude, sources), 2)
-    seconds["links"], task = fastest(lambda: work.task(configurations, jnp.zeros(int(configurations.count))), 2)
-    train, _ = fastest(lambda: work.train(state, task, 0.0, STEPS), 2)
-    seconds["training step"] = train / STEPS
+    found, seconds = {}, {}
+    stages = {
+        "couple and de-duplicate": lambda: work.candidates(configurations),
+        "inference": lambda: work.evaluate(parameters, found["couple and de-duplicate"].keys),
+        "selection": lambda: by_amplitude(ham, found["couple and de-duplicate"], found["inference"][0], sources),
+        "reverse index": lambda: work.task(configurations, jnp.ones(int(configurations.count))),
+        "energy": lambda: _estimate(*found["inference"], found["reverse index"].links),
+        "training step": lambda: work.train(state, found["reverse index"], 0.0, 1),
+    }
+    for stage, function in stages.items():
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        row[f"{stage}_first_s"] = time.perf_counter() - begin
+        seconds[stage], found[stage] = fastest(function, 2)
+        if jax.default_backend() == "gpu":
+            row[f"{stage}_busy"] = busy(function)
+        row[f"{stage}_ms"] = 1e3 * seconds[stage]
+        print(f"# {stage}: {row[f'{stage}_ms']:.1f} ms, busy {row.get(f'{stage}_busy')}", flush=True)
+    row["unique"] = int(found["couple and de-duplicate"].count)
     whole = sum(seconds.values())
-    emit(
-        row
-        | {f"{k}_ms": 1e3 * v for k, v in seconds.items()}
-        | {f"{k}_share": round(v / whole, 3) for k, v in seconds.items()}
-        | {"whole_ms": 1e3 * whole}
-    )
+    shares = {f"{stage}_share": round(s / whole, 3) for stage, s in seconds.items()}
+    emit(row | shares | {"whole_ms": 1e3 * whole})
 
 
 def main(options):
@@ -212,7 +239,7 @@ if __name__ == "__main__":
     parser.add_argument("--sources", type=int, nargs="+", default=[4000, 32000], help="(default 4000 32000)")
     parser.add_argument("--orbitals", type=int, nargs="+", default=[42, 28], help="of inference (default 42 28)")
     parser.add_argument("--number", type=int, default=1 << 17, help="configurations of inference (default 2^17)")
-    parser.add_argument("--inference", choices=PRECISIONS, default="plain", help="of an iteration (default plain)")
+    parser.add_argument("--inference", choices=PRECISIONS, default="float32", help="of an iteration (default float32)")
     parser.add_argument("--keys", type=int, default=1 << 27, help="keys of de-duplication (default 2^27)")
     parser.add_argument("--json", help="file for all rows")
     main(parser.parse_args())
