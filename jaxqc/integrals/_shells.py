@@ -151,23 +151,28 @@ class ShellList:
         """First primitive of each shell, and their number at the end; shape `(nshell + 1,)`."""
         return offsets(self.nprims)
 
-    @classmethod
-    def from_molecule(cls, mol: Molecule) -> "ShellList":
+    @staticmethod
+    def from_molecule(mol: Molecule) -> "ShellList":
         r"""The shells of a molecule with normalised coefficients, in the order of its functions.
 
         A primitive is normalised by $N_p = [\int r^{2l+2} e^{-2\alpha_p r^2} dr]^{-1/2}$ and the contracted radial
         function to 1, as PySCF does. Differentiable in the coordinates, exponents and coefficients of `mol`.
         """
-        layout = _molecule_layout(mol.shells, mol.natm, mol.exponents.shape[0], mol.coefficients.shape[0])
-        exponents = layout.exponents(mol.exponents, 0) + jnp.asarray(layout.padding)
-        coefficients = _normalised(layout.ls, exponents, layout.coefficients(mol.coefficients, 0))
-        return cls(
-            layout.ls,
-            layout.nprims,
-            layout.centers(mol.coords, 0),
-            layout.flatten(exponents, 0),
-            layout.flatten(coefficients, 0),
-        )
+        return _shells_of(mol)
+
+
+@jax.jit  # within a program traced once, and outside of jit one program
+def _shells_of(mol: Molecule) -> ShellList:
+    layout = _molecule_layout(mol.shells, mol.natm, mol.exponents.shape[0], mol.coefficients.shape[0])
+    exponents = layout.exponents(mol.exponents, 0) + jnp.asarray(layout.padding)
+    coefficients = _normalised(layout.ls, exponents, layout.coefficients(mol.coefficients, 0))
+    return ShellList(
+        layout.ls,
+        layout.nprims,
+        layout.centers(mol.coords, 0),
+        layout.flatten(exponents, 0),
+        layout.flatten(coefficients, 0),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
