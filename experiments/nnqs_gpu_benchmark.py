@@ -10,7 +10,6 @@ perceptron of three times 512.
 
 import argparse
 import json
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from device_trace import devices_during
 
 import jaxqc
 from jaxqc import nnqs
@@ -149,26 +149,8 @@ def deduplication(words, number, emit):
     })  # fmt: skip
 
 
-def busy(function) -> float:
-    """Share of the time of a call in which the device is at work, by JAX's profiler."""
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        with jax.profiler.trace(folder):
-            jax.block_until_ready(function())
-            seconds = time.perf_counter() - begin
-        (path,) = Path(folder).rglob("*.xplane.pb")
-        planes = [p for p in jax.profiler.ProfileData.from_file(str(path)).planes if p.name.startswith("/device:GPU")]
-        lines = [line for plane in planes for line in plane.lines if line.name.startswith("Stream")]
-        spans = sorted((e.start_ns, e.start_ns + e.duration_ns) for line in lines for e in line.events)
-    total, end = 0.0, 0.0
-    for start, stop in spans:
-        total += max(0.0, stop - max(start, end))
-        end = max(end, stop)
-    return 1e-9 * total / seconds
-
-
 def iteration(name, ham, sources, emit, precision):
-    """Milliseconds of each stage of one iteration of the paper's algorithm, and how busy the device is in it."""
+    """Milliseconds of each stage of one iteration of the paper's algorithm, and of the work of the device in it."""
     sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
     module = nnqs.Transformer(*sector, inference=precision)
     settings = Settings(0, sources, 0, "connected", "amplitude", 0, 0, 1, 2, EPSILON, MEMORY)
@@ -193,10 +175,10 @@ def iteration(name, ham, sources, emit, precision):
         jax.block_until_ready(function())
         row[f"{stage}_first_s"] = time.perf_counter() - begin
         seconds[stage], found[stage] = fastest(function, 2)
-        if jax.default_backend() == "gpu":
-            row[f"{stage}_busy"] = busy(function)
         row[f"{stage}_ms"] = 1e3 * seconds[stage]
-        print(f"# {stage}: {row[f'{stage}_ms']:.1f} ms, busy {row.get(f'{stage}_busy')}", flush=True)
+        traced = devices_during(function) if jax.default_backend() == "gpu" else []
+        row |= {f"{stage}_work_ms": device["work"] for device in traced}
+        print(f"# {stage}: {row[f'{stage}_ms']:.1f} ms, {traced}", flush=True)
     row["unique"] = int(found["couple and de-duplicate"].count)
     whole = sum(seconds.values())
     shares = {f"{stage}_share": round(s / whole, 3) for stage, s in seconds.items()}
