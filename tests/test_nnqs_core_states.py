@@ -13,6 +13,8 @@ from pyscf import fci
 import jaxqc
 from jaxqc.nnqs import (
     Hamiltonian,
+    _perturbation,
+    _sparse,
     all_configurations,
     aufbau,
     density_matrices,
@@ -95,9 +97,31 @@ def test_matrix_on_a_set():
         np.testing.assert_allclose(product(matrix, x), reference @ x, atol=1e-10)
         np.testing.assert_allclose(_product_plain(matrix, x), reference @ x, atol=1e-10)
     assert int(total) == int(plain.row_start[-1])
-    state = lowest(ham, chosen)
-    assert float(state.energies[0]) == pytest.approx(np.linalg.eigvalsh(reference)[0], abs=1e-9)
+    state = lowest(ham, chosen, np.int64(2))
+    np.testing.assert_allclose(state.energies, np.linalg.eigvalsh(reference)[:2], atol=1e-9)
     assert float(state.energies[0]) > np.linalg.eigvalsh(fci_matrix(ham))[0] + 0.5
+
+
+def test_estimates_beyond_all_arrays_are_limited(monkeypatch):
+    ham = random_hamiltonian(6, 3, 2, seed=1)
+    chosen, at = part_of(all_configurations(6, 3, 2), 40)
+    full = fci_matrix(ham)
+    reference = full[np.ix_(at, at)] - np.diag(np.diag(full)[at])
+    x = jnp.asarray(np.random.default_rng(0).normal(size=40))
+    monkeypatch.setattr(_sparse, "coupled_number", lambda *_: 1e10)
+    matrix = _sparse.sparse_in_batches(ham, *chosen, tables_of(ham), 0.0, memory=1 << 16)
+    assert matrix.columns.shape[0] < 1 << 18
+    np.testing.assert_allclose(product(matrix._replace(diagonal=jnp.zeros(40)), x), reference @ x, atol=1e-10)
+    vector, limits = term_thresholds(x, chosen.count, 0.0)
+    monkeypatch.setattr(_perturbation, "rows_of_terms", lambda terms: int(terms) >> 20)  # less than is needed
+    monkeypatch.setattr(_perturbation, "estimate_terms", lambda *_: 1e11)
+    monkeypatch.setattr(_perturbation, "_MOST_TERMS", 5e10)
+    parts = list(external(ham, *chosen, vector, 0.0, memory=1 << 60))
+    outside = np.setdiff1d(np.arange(300), at)
+    sums = np.sort((full[np.ix_(outside, at)] @ x)[np.any(full[np.ix_(outside, at)] != 0, axis=1)])
+    found = np.sort(np.concatenate([np.asarray(p.sums)[np.asarray(p.sums) != 0] for p in parts]))
+    assert len(parts) == 2
+    np.testing.assert_allclose(found, sums, atol=1e-10)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.2])

@@ -5,11 +5,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxqc.gpu import Step, Unit, call, int32, int64, operand, result
+from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.nnqs._deduplicate import sort_keys
 from jaxqc.nnqs._tables import Tables
 
 _BLOCK = 128  # threads of a source
+_PAIR_ROWS = 8  # of a warp, as in ci_pairs.cu
 
 
 def unit(file: str, kernels: tuple[str, ...], norb: int) -> Unit:
@@ -26,6 +27,11 @@ def couple_unit(norb: int) -> Unit:
 def sums_unit(norb: int) -> Unit:
     """Kernels that add up."""
     return unit("ci_sums.cu", ("ci_external", "ci_row_sums", "ci_matvec"), norb)
+
+
+def pairs_unit(norb: int) -> Unit:
+    """Kernels that compare all pairs of a set."""
+    return unit("ci_pairs.cu", ("ci_pair_count", "ci_pair_fill"), norb)
 
 
 def _row_number(nalpha, nbeta):
@@ -98,6 +104,30 @@ def external(tables: Tables, constant, keys, count, vector, thresholds, *, elect
     shapes = [row, row, jax.ShapeDtypeStruct((1,), jnp.int64)]
     sums, energies, number = call("jaxqc_ci_external", [step], shapes, *operands, zeroed=(2,))
     return found, sums, energies + constant, number[0], terms
+
+
+@partial(jax.jit, static_argnames="threshold")
+def pair_numbers(tables: Tables, two, keys, count, *, threshold: float):
+    """(n,) int64: how many elements above a threshold couple each of a set's (n, words) keys to others of it."""
+    operands, step = _pairs(tables, two, keys, count, threshold, "ci_pair_count", result(0))
+    shape = jax.ShapeDtypeStruct((keys.shape[0],), jnp.int64)
+    return call("jaxqc_ci_pair_count", [step], [shape], *operands)[0]
+
+
+@partial(jax.jit, static_argnames=("threshold", "capacity"))
+def pair_elements(tables: Tables, two, keys, count, row_start, *, threshold: float, capacity: int):
+    """Their columns, int32, and the elements, (capacity,) each, where row_start (n + 1,) says."""
+    operands, step = _pairs(tables, two, keys, count, threshold, "ci_pair_fill", operand(6), result(0), result(1))
+    shapes = [jax.ShapeDtypeStruct((capacity,), dtype) for dtype in (jnp.int32, jnp.float64)]
+    return call("jaxqc_ci_pair_fill", [step], shapes, *operands, row_start, zeroed=(0, 1))
+
+
+def _pairs(tables, two, keys, count, threshold, kernel, *more):
+    operands = keys, count.reshape(1), tables.one, tables.coulomb, tables.like, two
+    norb, rows = tables.one.shape[0], keys.shape[0]
+    arguments = (*map(operand, range(6)), int32(norb), int32(rows), float64(threshold), *more)
+    grid = -(-rows // (_PAIR_ROWS * _BLOCK // 32))
+    return operands, Step(pairs_unit(norb), kernel, _BLOCK, arguments, grid=grid)
 
 
 @jax.jit

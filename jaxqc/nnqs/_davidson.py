@@ -74,12 +74,12 @@ def lowest(
     name = "jaxqc.nnqs.lowest"
     keys, count = check_set(ham, configurations, name)
     size = int(count)
-    if isinstance(nroots, bool) or not isinstance(nroots, int) or not 1 <= nroots <= size:
+    if isinstance(nroots, bool) or not isinstance(nroots, int | np.integer) or not 1 <= nroots <= size:
         raise ValueError(
             f"Argument nroots of {name} is {nroots!r}; it must be a whole number from 1 to the {size} configurations "
             "of the set." + (" The set is empty; begin with jaxqc.nnqs.aufbau." if size == 0 else "")
         )
-    states = states_on(ham, keys, count, nroots, guess, tolerance, max_cycles)
+    states = states_on(ham, keys, count, int(nroots), guess, tolerance, max_cycles)
     worst = float(np.max(np.asarray(states.residuals)))
     if throw and not worst <= max(tolerance, 1e-11 * float(np.max(np.abs(np.asarray(ham.two))))):
         raise RuntimeError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxqc.nnqs._bits import unpack
 from jaxqc.nnqs._slater_condon import moves_between
-from jaxqc.nnqs._sparse import sparse_in_batches
+from jaxqc.nnqs._sparse import sparse_above
 from jaxqc.nnqs._tables import tables_of
 
 _BATCH = 1 << 18  # pairs
@@ -22,7 +22,7 @@ def density_from_pairs(ham, keys, count, bra, ket) -> tuple[jax.Array, jax.Array
     # Each sum of products of normalised coefficients is at most 1 for one excitation of spin orbitals.
     scales = [jnp.maximum(jnp.linalg.norm(vector), 1e-300) for vector in (bra, ket)]
     bra, ket = bra / scales[0], ket / scales[1]
-    matrix = sparse_in_batches(ham, keys, count, tables_of(ham, complete=True), -1.0)
+    matrix = sparse_above(ham, keys, count, tables_of(ham, complete=True), -1.0)
     pairs, norb = int(matrix.row_start[-1]), ham.norb
     sums = [jnp.zeros(norb**k, jnp.int64) for k in (2, 3, 3, 4)]
     for start in range(0, pairs, _BATCH):

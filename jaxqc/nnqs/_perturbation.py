@@ -28,6 +28,7 @@ from jaxqc.nnqs._tables import tables_of
 
 MEMORY = 2 << 30  # bytes that the terms of one part may take
 _LEAST_MEMORY = 1 << 14  # with less, small molecules, too, would have parts without end
+_MOST_TERMS = 1 << 30  # at once; an array has less than 2^31 rows
 _LARGEST_ENERGY = 1e12  # Hartree
 _SAMPLES = 1024  # sources from which the number of terms is estimated
 
@@ -151,13 +152,17 @@ def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[Exter
         return
     vector, thresholds = term_thresholds(vector, count, epsilon)
     terms = estimate_terms(ham, keys, int(count), thresholds)
-    parts, tables = max(1, math.ceil(terms * 16 * (2 + keys.shape[1]) / memory)), tables_of(ham)
+    rows = min(memory / (16 * (2 + keys.shape[1])), _MOST_TERMS)
+    parts, tables = max(1, math.ceil(terms / rows)), tables_of(ham)
+    room = rows_of_terms(terms / parts)
     for part in range(parts):
 
         def call(size, part=part):
             return make_external(ham, tables, keys, count, vector, thresholds, part, parts, size)
 
-        yield with_room(call, rows_of_terms(terms / parts), lambda out: int(out[1]), coarse_capacity)[0]
+        found, _ = with_room(call, room, lambda out: int(out[1]), coarse_capacity)
+        room = max(room, found.sums.shape[0])  # other parts need about as much
+        yield found
 
 
 def rows_of_terms(terms: float) -> int:

@@ -17,6 +17,7 @@ from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._tables import tables_of
 
 _SAMPLES = 256  # rows from which the number of elements is estimated
+_PAIRS = 100  # comparisons of keys that take as long as looking up what one configuration is coupled to
 
 
 class SparseMatrix(NamedTuple):
@@ -80,7 +81,7 @@ def sparse_matrix(ham, keys, count) -> SparseMatrix:
     if rows == 0:
         return SparseMatrix(jnp.zeros(1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(0))
     if on_gpu():
-        return sparse_in_batches(ham, keys, count, tables_of(ham), 0.0)
+        return sparse_above(ham, keys, count, tables_of(ham), 0.0)
 
     def compiled(capacity, thresholds):
         operands = ham.constant, tables_of(ham), keys, count, jnp.asarray(thresholds)
@@ -133,13 +134,33 @@ def _sparse_plain(ham, keys, count, *, capacity):
     return matrix, jnp.sum(kept, dtype=jnp.int64)
 
 
-def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 2 << 30) -> SparseMatrix:
-    """The same with everything that some rows are coupled to at a time, of the elements above a threshold."""
-    size, rows = int(count), keys.shape[0]
-    if size == 0:
+def sparse_above(ham, keys, count, tables, threshold: float) -> SparseMatrix:
+    """The matrix of elements above a threshold, by whichever way is less work."""
+    if int(count) == 0:
+        rows = keys.shape[0]
         return SparseMatrix(jnp.zeros(rows + 1, jnp.int64), jnp.zeros(0, jnp.int32), jnp.zeros(0), jnp.zeros(rows))
+    few = on_gpu() and int(count) <= _PAIRS * coupled_number(ham, tables)
+    return (sparse_from_pairs if few else sparse_in_batches)(ham, keys, count, tables, threshold)
+
+
+def sparse_from_pairs(ham, keys, count, tables, threshold: float) -> SparseMatrix:
+    """The same from comparing all pairs, on a GPU."""
+    from jaxqc.nnqs import _cuda_coupling
+
+    operands = tables, ham.two, keys, count
+    start = np.zeros(keys.shape[0] + 1, np.int64)
+    start[1:] = np.cumsum(_cuda_coupling.pair_numbers(*operands, threshold=threshold))
+    start, capacity = jax.device_put(start), coarse_capacity(int(start[-1]))
+    columns, elements = _cuda_coupling.pair_elements(*operands, start, threshold=threshold, capacity=capacity)
+    return SparseMatrix(start, columns, elements, _energies(ham, keys, count))
+
+
+def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 2 << 30) -> SparseMatrix:
+    """The same with everything that some rows are coupled to at a time."""
+    size, rows = int(count), keys.shape[0]
     each = 1.25 * coupled_number(ham, tables)
-    room = min(coarse_capacity(math.ceil(each * rows)), max(1 << 16, 1 << (memory // 64).bit_length() - 1))
+    limit = max(1 << 16, 1 << (memory // 64).bit_length() - 1)
+    room = coarse_capacity(math.ceil(min(each * rows, limit)))
     batch = min(max(int(room / each), 16), 1 << 16, rows)
     columns, elements, at, numbers = jnp.zeros(room, jnp.int32), jnp.zeros(room), 0, []
     for _, part in batches(Configurations(keys, jnp.int32(size)), batch):
@@ -150,7 +171,8 @@ def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 
         coupled = with_room(call, room, lambda out: int(out.count), coarse_capacity)
         room = coupled.keys.shape[0]
         if at + room > columns.shape[0]:
-            columns, elements = _longer(columns, elements, size=coarse_capacity(2 * at + room))
+            longer = max(at + room, min(2 * at + room, 2**31 - 1))
+            columns, elements = _longer(columns, elements, size=coarse_capacity(longer))
         columns, elements, number = _members(columns, elements, jnp.int64(at), keys, coupled, rows=batch)
         numbers.append(np.asarray(number)[: int(part.count)])
         at += int(np.sum(numbers[-1]))
@@ -175,7 +197,7 @@ def _energies(ham, keys, count):
     return jnp.where(jnp.arange(keys.shape[0], dtype=jnp.int32) < count, diagonal(ham, keys), 0.0)
 
 
-@partial(jax.jit, static_argnames="size", donate_argnums=(0, 1))
+@partial(jax.jit, static_argnames="size")
 def _longer(columns, elements, *, size):
     return tuple(jnp.pad(x, (0, size - x.shape[0])) for x in (columns, elements))
 
