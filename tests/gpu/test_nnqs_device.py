@@ -14,6 +14,7 @@ from jaxqc.nnqs import (
     deduplicate,
     density_matrices,
     lowest,
+    make_mesh,
     pt2,
     selected_ci,
     solve,
@@ -94,6 +95,17 @@ def test_many_keys_are_deduplicated(words):
     np.testing.assert_array_equal(found.keys[: int(found.count)], expected)
 
 
+@pytest.mark.parametrize("words", [1, 2])
+def test_keys_are_deduplicated_over_all_gpus(words):
+    if jax.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    random = np.random.default_rng(0)
+    keys = random.integers(0, 1 << 10, (1 << 18, words)).astype(np.uint64) ** 2  # more small ones than large ones
+    found = deduplicate(jnp.asarray(keys), make_mesh(), inverse=True)
+    np.testing.assert_array_equal(np.asarray(found.keys)[: int(found.count)], np.unique(keys, axis=0))
+    np.testing.assert_array_equal(np.asarray(found.keys)[np.asarray(found.inverse)], keys)
+
+
 def test_selected_ci_is_that_of_the_cpu():
     integrals = random_hamiltonian(8, 4, 4, scale=0.05)
     arrays = np.asarray(integrals.one), np.asarray(integrals.two)
@@ -117,6 +129,23 @@ def test_probabilities_of_the_fused_kernel_are_those_of_plain_jax(norb, layers, 
     double = jax.tree.map(lambda x: x.astype(np.float64), weights)
     exact = on_cpu(lambda: jax.jit(plain, static_argnums=2)(double, occupations, shape))
     np.testing.assert_allclose(found, exact, atol=bound * norb)
+
+
+def test_amplitudes_come_from_the_kernel_in_single_precision():
+    pytest.importorskip("flax")
+    from jaxqc.nnqs import Transformer
+
+    module = Transformer(12, 5, 6)
+    assert module._shape.has_kernel()
+    orbitals = np.random.default_rng(0).permuted(np.tile(np.arange(12), (500, 2, 1)), axis=-1)
+    occupations = orbitals < np.array([[5], [6]])
+    parameters = jax.jit(module.init)(jax.random.key(0), occupations)
+    found = np.asarray(jax.jit(module.apply)(parameters, occupations))
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), parameters)
+    exact = on_cpu(
+        lambda: np.asarray(jax.jit(module.clone(dtype=jnp.float64, inference="plain").apply)(double, occupations))
+    )
+    np.testing.assert_allclose(found, exact, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["projected", "connected"])
