@@ -1,15 +1,9 @@
 """Whole runs of neural selected CI over virtual devices and over processes: the same bits whatever their number."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from nnqs_cases import molecule
+from worker_processes import free_port, result, start
 
 from jaxqc.nnqs import all_configurations, lowest, pt2, selected_ci
 from jaxqc.nnqs._perturbation import ExactSum, exact_sum
@@ -17,26 +11,12 @@ from jaxqc.nnqs._perturbation import ExactSum, exact_sum
 pytest.importorskip("flax")
 pytest.importorskip("optax")
 
-WORKER = Path(__file__).with_name("nnqs_solve_worker.py")
-
-
-def started(devices, *arguments):
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(WORKER.parent.parent)])
-    command = [sys.executable, "-W", "error", str(WORKER), *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def result_of(process):
-    out, error = process.communicate(timeout=1500)
-    lines = [line for line in out.splitlines() if line.startswith("RESULT ")]
-    assert lines, error
-    return json.loads(lines[-1].removeprefix("RESULT "))
+WORKER = "nnqs_solve_worker.py"
 
 
 @pytest.fixture(scope="module")
 def over_devices():
-    return result_of(started(8, "devices"))
+    return result(start(WORKER, "devices", devices=8))
 
 
 @pytest.mark.slow
@@ -53,11 +33,9 @@ def test_numbers_of_devices_and_budgets_do_not_change_a_bit(over_devices):
 
 @pytest.mark.slow
 def test_processes_compute_the_bits_of_devices(over_devices):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    processes = [started(1, "processes", port, 2, index) for index in range(2)]
-    for found in map(result_of, processes):
+    port = free_port()
+    processes = [start(WORKER, "processes", port, 2, index, devices=1) for index in range(2)]
+    for found in map(result, processes):
         for mode, outcome in found.items():
             assert outcome == over_devices[mode]["2"]
 

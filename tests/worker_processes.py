@@ -21,7 +21,7 @@ def start(script, *arguments, devices):
 
 def result(process):
     """What a process printed after RESULT."""
-    output, errors = process.communicate(timeout=900)
+    output, errors = process.communicate(timeout=1500)
     lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     assert lines, errors
     return json.loads(lines[-1].removeprefix("RESULT "))
