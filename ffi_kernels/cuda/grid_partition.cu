@@ -15,7 +15,7 @@
 #define BATCH 16          // candidates that a warp holds at once
 #define STAGE 8           // partners whose pairs it holds
 #define NEGLIGIBLE 1e-20  // share of the point's own atom that counts as none
-#define UNSEEN 1e-16      // product, against the largest over the nearest partners, of a candidate that changes nothing
+#define UNSEEN 1e-14      // product, against the largest over the nearest partners, of a candidate that changes nothing
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
 #define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-14f)
 // Partners whose u is less than SINGLE times that of those left out come in single precision, which is off by SINGLE^-7 of what they
