@@ -69,7 +69,8 @@ def check_outputs(apply: Callable, parameters, sector: Sector, function_name: st
         )
 
 
-def _chunks(keys, batch):
+def chunks(keys, batch: int) -> jax.Array:
+    """Keys in batches, (batches, batch, words), with sentinels after them."""
     missing = -keys.shape[0] % batch
     padded = jnp.concatenate([keys, jnp.full((missing, keys.shape[1]), SENTINEL, jnp.uint64)])
     return padded.reshape(-1, batch, keys.shape[1])
@@ -96,7 +97,7 @@ def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 409
         log_amplitude, phase = apply(parameters, occupations_of(chunk, sector))
         return log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
 
-    log_amplitude, phase = jax.lax.map(one, _chunks(keys, batch))
+    log_amplitude, phase = jax.lax.map(one, chunks(keys, batch))
     return log_amplitude.reshape(-1)[:n], phase.reshape(-1)[:n]
 
 
@@ -133,17 +134,17 @@ def value_and_grad(objective: Callable, apply: Callable, parameters, keys, secto
     value, cotangents = slopes(*evaluate(apply, parameters, keys, sector, batch))
     used = (cotangents[0] != 0) | (cotangents[1] != 0)
     place = jnp.where(used, jnp.cumsum(used, dtype=jnp.int32) - 1, n)
-    chunks = _chunks(jnp.full_like(keys, SENTINEL).at[place].set(keys, mode="drop"), batch)
-    moved = (jnp.zeros(chunks.shape[0] * batch).at[place].set(c, mode="drop").reshape(-1, batch) for c in cotangents)
-    items = chunks, *moved
+    batches = chunks(jnp.full_like(keys, SENTINEL).at[place].set(keys, mode="drop"), batch)
+    moved = (jnp.zeros(batches.shape[0] * batch).at[place].set(c, mode="drop").reshape(-1, batch) for c in cotangents)
+    items = batches, *moved
 
     def add(k, total):
         chunk, by_size, by_phase = jax.tree.map(lambda x: x[k], items)
         _, pullback = jax.vjp(lambda p: network(p, chunk), parameters)
         return jax.tree.map(jnp.add, total, pullback((by_size, by_phase))[0])
 
-    batches = (jnp.sum(used, dtype=jnp.int32) + jnp.int32(batch - 1)) // jnp.int32(batch)
-    return value, jax.lax.fori_loop(0, batches, add, jax.tree.map(jnp.zeros_like, parameters))
+    number = (jnp.sum(used, dtype=jnp.int32) + jnp.int32(batch - 1)) // jnp.int32(batch)
+    return value, jax.lax.fori_loop(0, number, add, jax.tree.map(jnp.zeros_like, parameters))
 
 
 def make_steps(objective: Callable, apply: Callable, optimizer, sector: Sector, batch: int = 4096, length: int = 10):

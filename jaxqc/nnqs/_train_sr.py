@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxqc._platform import on_gpu
 from jaxqc.nnqs._energy import estimate, local_products
-from jaxqc.nnqs._train import Sector, TrainState, occupations_of, repeated
+from jaxqc.nnqs._train import Sector, TrainState, chunks, occupations_of, repeated
 
 
 class Spring(NamedTuple):
@@ -49,15 +49,18 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
 
     def jacobian(parameters, keys):
         """Derivatives of log-amplitude and phase of every configuration, (parts, n, parameters)."""
-        occupations = occupations_of(keys, sector)
         flat, restore = ravel_pytree(parameters)
 
         def single(vector, occupation):
             outputs = apply(restore(vector), occupation[None])
             return jnp.concatenate(outputs[:parts]).astype(jnp.float64)
 
-        at_once = 256 if on_gpu() else 32
-        return jnp.moveaxis(jax.lax.map(partial(jax.jacrev(single), flat), occupations, batch_size=at_once), 1, 0)
+        # Batches of equal lengths: a shorter last one would be compiled, too.
+        number = -(-keys.shape[0] // (256 if on_gpu() else 32))
+        batches = chunks(keys, -(-keys.shape[0] // number))
+        of_each = jax.vmap(partial(jax.jacrev(single), flat))
+        rows = jax.lax.map(lambda batch: of_each(occupations_of(batch, sector)), batches)
+        return jnp.moveaxis(rows.reshape(-1, *rows.shape[2:])[: keys.shape[0]], 1, 0)
 
     def step(keys, data, state):
         links, teacher, taught = data
@@ -84,8 +87,9 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
         kept = spring.momentum * before
         gram = jnp.matmul(rows, rows.T, precision="highest").astype(jnp.float64)
         shifted = gram + spring.damping * jnp.eye(gram.shape[0])
-        solved = jnp.linalg.solve(shifted, error - (rows @ kept).astype(jnp.float64))
-        change = rows.T @ solved.astype(rows.dtype) + kept
+        known = jnp.matmul(rows, kept, precision="highest").astype(jnp.float64)
+        solved = jnp.linalg.solve(shifted, error - known)
+        change = jnp.matmul(solved.astype(rows.dtype), rows, precision="highest") + kept
         length_of = spring.learning_rate * jnp.linalg.norm(change)
         scale = spring.learning_rate * jnp.minimum(1.0, spring.largest / jnp.maximum(length_of, 1e-30))
         update = restore(scale * change)
