@@ -19,6 +19,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 MODES = {
     "projected": {"target_size": 90, "growth": 4, "memory": 1 << 20},
     "connected": {"target_size": 60, "energy": "connected", "select": "amplitude", "memory": 1 << 20},
+    "three states": {"target_size": 90, "growth": 4, "memory": 1 << 20, "nroots": 3, "steps": 12, "refresh": 6},
 }
 
 
@@ -36,6 +37,7 @@ def outcome(mesh, mode, **changes):
     for leaf in jax.tree.leaves((out.parameters, out.configurations, out.coefficients)):
         digest.update(np.ascontiguousarray(leaf).tobytes())
     numbers = [out.energy, out.variance, out.weight, out.e_ci, out.e_pt2, out.e_extrapolated]
+    numbers += [x for state in out.states for x in (state.e_ci, state.e_pt2)]
     return {"numbers": [x.hex() for x in numbers], "digest": digest.hexdigest(), "size": int(out.configurations.count)}
 
 
