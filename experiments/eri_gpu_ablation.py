@@ -56,30 +56,35 @@ VARIANTS = {
 _TWO_KERNELS = str(Path(__file__).with_name("eri_gpu_two_kernels.cu"))
 _TILE_ROW = 64  # numbers that describe a tile of 32 quartets there
 
-# Every resident warp has a part of the buffer, a lane a column of it. Assembly keeps the compiler from holding slots in
-# registers.
+# Assembly keeps the compiler from holding numbers in registers that belong into memory.
+_ACCESS = """
+#ifdef EMULATED
+static inline double get(const double* at) { return *at; }
+static inline void put(double* at, double value) { *at = value; }
+#else
+static __device__ __forceinline__ double get(const double* at) {
+  double value;
+  asm volatile("ld.global.f64 %0, [%1];" : "=d"(value) : "l"(at));
+  return value;
+}
+static __device__ __forceinline__ void put(double* at, double value) {
+  asm volatile("st.global.f64 [%0], %1;" ::"l"(at), "d"(value));
+}
+#endif
+"""
+# Every resident warp has a part of the buffer, a lane a column of it.
 _BUFFER = """
 static __device__ double scratch[{warps}ll * {slots} * 32];
-#ifdef EMULATED
-static inline double* column() {{ return scratch + threadIdx.x / 32 * {slots} * 32 + threadIdx.x % 32; }}
-static inline double get(const double* at) {{ return *at; }}
-static inline void put(double* at, double value) {{ *at = value; }}
-#else
 static __device__ __forceinline__ double* column() {{
+#ifdef EMULATED
+  return scratch + threadIdx.x / 32 * {slots} * 32 + threadIdx.x % 32;
+#else
   unsigned sm, warp;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
   return scratch + (sm * 64ll + warp) * {slots} * 32 + (threadIdx.x & 31);
-}}
-static __device__ __forceinline__ double get(const double* at) {{
-  double value;
-  asm volatile("ld.global.f64 %0, [%1];" : "=d"(value) : "l"(at));
-  return value;
-}}
-static __device__ __forceinline__ void put(double* at, double value) {{
-  asm volatile("st.global.f64 [%0], %1;" ::"l"(at), "d"(value));
-}}
 #endif
+}}
 template <class S, class R, class... P>
 RCG_INLINE void vrr(R* h, const R* f, P... parameters) {{ {name}<32, S, R>(h, column(), f, parameters...); }}
 """
@@ -96,7 +101,7 @@ def _buffered_header(cls, options: Options) -> str:
     helpers, shim = _BUFFER.format(warps=_MULTIPROCESSORS * 64, slots=slots, name=name).split("template", 1)
     header = class_header(cls, False, True, options)
     begin = header.index("template <class S, class R>\nRCG_INLINE void vrr(")
-    return header[:begin] + helpers + text + "template" + shim
+    return header[:begin] + _ACCESS + helpers + text + "template" + shim
 
 
 def _unfused(la: int, lb: int, lc: int, ld: int) -> str:
@@ -156,7 +161,9 @@ def _two_kernels_unit(unit: Unit, cls, options: Options) -> Unit:
     digestion = part("__device__ constexpr int larger", 'extern "C" __global__')
     exchange = part("constexpr int A = kFunctionsA", "#endif").replace("\n", " ")
     parts = f"{vertical}}}\n{digestion}\n#define EXCHANGE_OF_QUARTET {exchange}\n"
-    header = re.sub(r"h\[(\d+)\] \+=", r"h[32 * \1] +=", class_header(cls, False, True, options))
+    header = class_header(cls, False, True, options)
+    header = re.sub(r"h\[(\d+)\] \+= (.*);", r"put(h + 32 * \1, get(h + 32 * \1) + \2);", header)
+    header = header.replace("template", f"{_ACCESS}template", 1)
     generated = ((HEADER, header), ("eri_parts.h", parts))
     return replace(unit, file=_TWO_KERNELS, kernels=("eri_vertical", "eri_horizontal"), generated=generated)
 

@@ -1,13 +1,15 @@
 """Finds the tier of every class of integrals, and how many blocks a multiprocessor should hold, by measuring.
 
-    python experiments/eri_gpu_classes.py FILE:BASIS [--write] [--classes 2121 ...]
+    python experiments/eri_gpu_classes.py FILE:BASIS [--write] [--near] [--l 4] [--classes 2121 ...]
 
-Both tiers and 1 to 8 blocks are timed on the quartets of a molecule. With --write the winners go into the table that
-jaxqc reads, ffi_kernels/cuda/eri_shapes_sm90.json; what has few quartets, or is not in the basis, keeps its entry.
+Both tiers and 1 to 8 blocks are timed on the quartets of a molecule; with --near only the tier of the table with a
+block more and a block less. With --write the winners go into the table that jaxqc reads,
+ffi_kernels/cuda/eri_shapes_sm90.json; what has few quartets, or is not in the basis, keeps its entry.
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import eri_gpu_measure as measure
@@ -24,8 +26,11 @@ _LEAST = 3e4  # quartets that make a measurement
 _MARGIN = 0.98  # what is new must be faster by this
 
 
-def candidates(bra, ket):
-    """(tier, blocks) that make sense."""
+def candidates(bra, ket, near: bool = False):
+    """(tier, blocks) that make sense, or those next to the table's."""
+    if near:
+        registers, blocks = classes.shape(bra, ket)
+        return [("registers" if registers else "lanes", n) for n in (blocks - 1, blocks, blocks + 1) if n]
     tiers = ["registers"] if ncomp(*bra) * ncomp(*ket) <= _WORST else []
     tiers += ["lanes"] if ncomp(*ket) > 1 else []
     out = []
@@ -36,9 +41,11 @@ def candidates(bra, ket):
     return out
 
 
-def measured(system, wanted) -> dict[str, dict]:
+def measured(system, wanted, near: bool) -> dict[str, dict]:
     """For each class the milliseconds of all candidates."""
-    kernels = {(bra, ket): {c: measure.in_tier(bra, ket, *c) for c in candidates(bra, ket)} for bra, ket in wanted}
+    kernels = {
+        (bra, ket): {c: measure.in_tier(bra, ket, *c) for c in candidates(bra, ket, near)} for bra, ket in wanted
+    }
     _launch.load([k.unit for found in kernels.values() for k in found.values()])
     out, counts = {}, measure.counts(system, wanted)
     for (bra, ket), found in kernels.items():
@@ -49,8 +56,8 @@ def measured(system, wanted) -> dict[str, dict]:
         for choice, kernel in found.items():
             times[choice] = 1e3 * measure.seconds(measure.sums(system, {(bra, ket): kernel}), repeat=2, rounds=3)
         out[measure.digits(bra, ket)] = {"quartets": quartets, "times": times}
-        best = min(times, key=lambda c: times[c])
-        print(measure.label(bra, ket), f"{quartets:.3g}", *best, f"{times[best]:.3f} ms", flush=True)
+        listed = ", ".join(f"{tier} {blocks} {ms:.3f}" for (tier, blocks), ms in times.items())
+        print(measure.digits(bra, ket), f"{quartets:.3g} quartets, ms: {listed}", flush=True)
     return out
 
 
@@ -78,19 +85,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", metavar="FILE:BASIS")
     parser.add_argument("--classes", nargs="*", help="digits, as 2121; all by default")
+    parser.add_argument("--l", type=int, default=0, help="only classes with functions of this l or higher")
+    parser.add_argument("--near", action="store_true", help="only the table's tier, a block more and a block less")
+    parser.add_argument("--atoms", action="store_true", help="density of atoms, instead of three cycles")
     parser.add_argument("--write", action="store_true", help="into the table of jaxqc")
     parser.add_argument("--json", type=Path, help="all times")
     options = parser.parse_args()
-    system = measure.load(options.system)
+    system = measure.load(options.system, measure.of_atoms if options.atoms else measure.after_three_cycles)
     wanted = [c for c in system.classes if not options.classes or measure.digits(*c) in options.classes]
-    results = measured(system, wanted)
+    wanted = [c for c in wanted if max(*c[0], *c[1]) >= options.l]
+    results = measured(system, wanted, options.near)
     if options.json:
         listed = {
             name: r | {"times": {f"{tier} {blocks}": t for (tier, blocks), t in r["times"].items()}}
             for name, r in results.items()
         }
         measure.keep(options.json, listed)
-    made = f"python experiments/eri_gpu_classes.py {system.name}:{system.basis} --write"
+    made = " ".join(["python experiments/eri_gpu_classes.py", *sys.argv[1:]])
     text = text_of(winners(results, classes.shapes()), made)
     if options.write:
         path = source_folder() / classes.SHAPES

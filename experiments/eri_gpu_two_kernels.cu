@@ -6,7 +6,7 @@
 constexpr int64 kTileSums = 32ll * kE * kF;
 constexpr int kTileRow = 64;  // kets, or -1; then the bra
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     eri_vertical(const int2* shells, const int4* info, const double* centers, const real* prims, int64 capacity, const float* bound,
                  const int* bra_groups, const int* ket_groups, int ngroup, const real*, const float* density_bound, const float* top, double*,
                  double*, const real* rows, const real* grid, double omega, double threshold, int, int nshell, int bra_first, int bra_step,
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     eri_horizontal(const int2*, const int4* info, const double* centers, const real*, int64, const float*, const int*, const int*, int,
                    const real* d, const float*, const float*, double*, double* out, const real*, const real*, double, double, int nao, int, int,
                    int, const int*, int same, double, const double* sums, const int* tiles, const int* count) {
