@@ -97,7 +97,8 @@ def test_matrix_on_a_set():
         np.testing.assert_allclose(product(matrix, x), reference @ x, atol=1e-10)
         np.testing.assert_allclose(_product_plain(matrix, x), reference @ x, atol=1e-10)
     assert int(total) == int(plain.row_start[-1])
-    state = lowest(ham, chosen, np.int64(2))
+    number: Any = np.int64(2)
+    state = lowest(ham, chosen, number)
     np.testing.assert_allclose(state.energies, np.linalg.eigvalsh(reference)[:2], atol=1e-9)
     assert float(state.energies[0]) > np.linalg.eigvalsh(fci_matrix(ham))[0] + 0.5
 

@@ -22,6 +22,8 @@ from jaxqc.nnqs import (
 from jaxqc.nnqs._bits import SENTINEL
 from jaxqc.nnqs._cuda_network import random_weights
 from jaxqc.nnqs._network import Shape, log_probability, plain
+from jaxqc.nnqs._sparse import product, sparse_from_pairs, sparse_in_batches
+from jaxqc.nnqs._tables import tables_of
 
 pytestmark = pytest.mark.gpu
 
@@ -85,6 +87,17 @@ def test_states_and_perturbation_theory_are_those_of_the_cpu(words):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-9)
     assert numbers()[1] == found[1]  # in the same bits
     assert numbers(1 << 14)[1] == found[1]
+
+
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_elements_from_pairs_are_those_that_are_looked_up(words):
+    ham, configurations = cases(words)()
+    size = int(configurations.count)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=configurations.keys.shape[0]))
+    operands = ham, *configurations, tables_of(ham), 0.0
+    pairs, looked_up = sparse_from_pairs(*operands), sparse_in_batches(*operands)
+    np.testing.assert_array_equal(pairs.row_start, looked_up.row_start)
+    np.testing.assert_allclose(product(pairs, x)[:size], product(looked_up, x)[:size], rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("words", [1, 2])
