@@ -91,11 +91,10 @@ def test_states_and_perturbation_theory_are_those_of_the_cpu(words):
 
 @pytest.mark.parametrize("words", [1, 2, 4])
 def test_elements_from_pairs_are_those_that_are_looked_up(words):
-    ham, configurations = cases(words)()
-    size = int(configurations.count)
-    x = jnp.asarray(np.random.default_rng(0).normal(size=configurations.keys.shape[0]))
-    operands = ham, *configurations, tables_of(ham), 0.0
-    pairs, looked_up = sparse_from_pairs(*operands), sparse_in_batches(*operands)
+    ham, (keys, count) = cases(words)()
+    size = int(count)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=keys.shape[0]))
+    pairs, looked_up = (make(ham, keys, count, tables_of(ham), 0.0) for make in (sparse_from_pairs, sparse_in_batches))
     np.testing.assert_array_equal(pairs.row_start, looked_up.row_start)
     np.testing.assert_allclose(product(pairs, x)[:size], product(looked_up, x)[:size], rtol=1e-11, atol=1e-11)
 
