@@ -1,5 +1,6 @@
 """Arguments, failures, guesses, stability, reports and compilation of the self-consistent field."""
 
+import contextlib
 from typing import Any
 
 import jax
@@ -437,26 +438,42 @@ def test_dipole_of_an_ion_depends_on_its_origin():
 # Compilation
 
 
+@contextlib.contextmanager
+def compilations():
+    """A list of what is compiled meanwhile; JAX tells of each program three times, the last time of machine code."""
+    events = []
+
+    def listen(event, duration_secs, **kwargs):
+        if "compile" in event:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize("guess, cycles", [("atom", 7), ("core", 8)])
+def test_a_first_calculation_compiles_two_programs(guess, cycles):
+    # GPUs take 20 ms for the smallest one, in each process
+    mol = jaxqc.Molecule("He 0 0 0; He 0 0 3", basis={"He": [[0, [1.1, 1.0]], [1, [0.9, 1.0]]]})
+    with compilations() as events:
+        jaxqc.scf(mol, guess=guess, max_cycles=cycles, throw=False)
+    assert sum("backend_compile" in event for event in events) == 2
+
+
 def test_second_geometry_compiles_nothing(hydrogen_fluoride):
     jaxqc.energy(hydrogen_fluoride)
     jaxqc.gradient(hydrogen_fluoride)
     jaxqc.scf(hydrogen_fluoride)
     other = hydrogen_fluoride.with_coords(hydrogen_fluoride.coords * 1.03)
-    compiled = []
-
-    def listen(event, duration_secs, **kwargs):
-        if "compile" in event:
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as events:
         first = float(jaxqc.energy(other))
         jaxqc.gradient(other)
         second = float(jaxqc.scf(other).energy)
-        assert compiled == []
+        assert events == []
         jax.jit(lambda x: x * 3.7)(1.0)
-        assert compiled != []
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+        assert events != []
     assert abs(first - second) < 1e-12
     assert abs(first - float(jaxqc.energy(hydrogen_fluoride))) > 1e-4
