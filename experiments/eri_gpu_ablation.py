@@ -270,8 +270,8 @@ def main():
     folder = Path(tempfile.mkdtemp())
     kernels = [kernel(*t, folder) for t in todo]
     rows = []
-    for (bra, ket, variant), built in zip(todo, build([k.unit for k in kernels], 90), strict=True):
-        used = built.resources().values()
+    for (bra, ket, variant), made, built in zip(todo, kernels, build([k.unit for k in kernels], 90), strict=True):
+        used = [built.resources()[name] for name in made.unit.kernels]
         row = {"class": measure.label(bra, ket), "variant": variant} | graph_row(bra, ket, variant)
         row["registers"] = " + ".join(str(u["registers"]) for u in used)
         rows.append(row | {"spill": " + ".join(str(u["spill"]) for u in used)})

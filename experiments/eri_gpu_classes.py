@@ -26,7 +26,7 @@ _LEAST = 3e4  # quartets that make a measurement
 _MARGIN = 0.98  # what is new must be faster by this
 
 
-def candidates(bra, ket, near: bool = False):
+def candidates(bra, ket, near: bool = False) -> list[tuple[str, int]]:
     """(tier, blocks) that make sense, or those next to the table's."""
     if near:
         registers, blocks = classes.shape(bra, ket)
