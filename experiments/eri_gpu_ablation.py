@@ -10,28 +10,25 @@ the paper packs them; "lanes" is our second tier.
 """
 
 import argparse
-import functools
 import json
 import re
 import tempfile
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from unittest import mock
 
 import eri_gpu_measure as measure
-import jax
+import eri_gpu_two_kernels as two_kernels
 import jax.numpy as jnp
 
-from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
 from jaxqc.ffi_kernels.rcg.emit import class_name, emit_hrr, emit_vrr_buffered
 from jaxqc.ffi_kernels.rcg.graph import flops, vrr_graph
 from jaxqc.ffi_kernels.rcg.options import Options
 from jaxqc.ffi_kernels.rcg.schedule import peak_live, schedule
-from jaxqc.gpu import Unit, build, call, result
+from jaxqc.gpu import Unit, build
 from jaxqc.gpu._compile import source_folder
-from jaxqc.integrals import _cuda_jk
 from jaxqc.integrals._cuda_classes import Kernel, Pair
 
 # Those of the paper's figures 5 to 8 that have straight-line kernels, and those on the border of the tiers.
@@ -53,25 +50,7 @@ VARIANTS = {
     "two kernels, paper": Options(rule="paper", schedule="paper"),
     "lanes": Options(),
 }
-_TWO_KERNELS = str(Path(__file__).with_name("eri_gpu_two_kernels.cu"))
-_TILE_ROW = 64  # numbers that describe a tile of 32 quartets there
 
-# Assembly keeps the compiler from holding numbers in registers that belong into memory.
-_ACCESS = """
-#ifdef EMULATED
-static inline double get(const double* at) { return *at; }
-static inline void put(double* at, double value) { *at = value; }
-#else
-static __device__ __forceinline__ double get(const double* at) {
-  double value;
-  asm volatile("ld.global.f64 %0, [%1];" : "=d"(value) : "l"(at));
-  return value;
-}
-static __device__ __forceinline__ void put(double* at, double value) {
-  asm volatile("st.global.f64 [%0], %1;" ::"l"(at), "d"(value));
-}
-#endif
-"""
 # Every resident warp has a part of the buffer, a lane a column of it.
 _BUFFER = """
 static __device__ double scratch[{warps}ll * {slots} * 32];
@@ -101,7 +80,7 @@ def _buffered_header(cls, options: Options) -> str:
     helpers, shim = _BUFFER.format(warps=_MULTIPROCESSORS * 64, slots=slots, name=name).split("template", 1)
     header = class_header(cls, False, True, options)
     begin = header.index("template <class S, class R>\nRCG_INLINE void vrr(")
-    return header[:begin] + _ACCESS + helpers + text + "template" + shim
+    return header[:begin] + two_kernels.ACCESS + helpers + text + "template" + shim
 
 
 def _unfused(la: int, lb: int, lc: int, ld: int) -> str:
@@ -140,71 +119,25 @@ def _unfused_unit(unit: Unit, cls, folder: Path) -> Unit:
     return replace(unit, file=str(path), generated=((name, header + "\n".join(sides)),))
 
 
-def _two_kernels_unit(unit: Unit, cls, options: Options) -> Unit:
-    """Two kernels of the parts of the register tier, with the sums of the vertical recurrence in memory."""
-    text = (source_folder() / unit.file).read_text()
-
-    def part(begin: str, end: str) -> str:
-        at = text.index(begin)
-        return text[at : text.index(end, at)]
-
-    vertical = part("__device__ __forceinline__ void quartet(", "  real g[kAB * kF];")
-    changes = (
-        ("quartet(", "vertical("),
-        ("real* v)", "real* h)"),
-        ("  real h[kE * kF];\n", ""),
-        ("h[n] =", "h[32 * n] ="),
-    )
-    for old, new in changes:
-        assert old in vertical
-        vertical = vertical.replace(old, new, 1)
-    digestion = part("__device__ constexpr int larger", 'extern "C" __global__')
-    exchange = part("constexpr int A = kFunctionsA", "#endif").replace("\n", " ")
-    parts = f"{vertical}}}\n{digestion}\n#define EXCHANGE_OF_QUARTET {exchange}\n"
-    header = class_header(cls, False, True, options)
-    header = re.sub(r"h\[(\d+)\] \+= (.*);", r"put(h + 32 * \1, get(h + 32 * \1) + \2);", header)
-    header = header.replace("template", f"{_ACCESS}template", 1)
-    generated = ((HEADER, header), ("eri_parts.h", parts))
-    return replace(unit, file=_TWO_KERNELS, kernels=("eri_vertical", "eri_horizontal"), generated=generated)
-
-
-def _call_twice(quartets, sums, target, steps, results, *operands, zeroed=(), **_):
-    """In place of `call`: two launches with all `sums` of `quartets` between them."""
-    (step,) = steps
-    n, tiles = len(results), quartets // 32 + step.grid * step.grid_y * (step.block // 32)
-    arguments = (*step.arguments, *(result(n + k) for k in range(3)))
-    launches = [
-        replace(step, kernel=name, arguments=arguments, grid=grid, grid_y=grid_y, concurrent=False)
-        for name, grid, grid_y in (("eri_vertical", step.grid, step.grid_y), ("eri_horizontal", 0, 1))
-    ]
-    between = (((tiles, 32 * sums), jnp.float64), ((tiles, _TILE_ROW), jnp.int32), ((1,), jnp.int32))
-    more = [*results, *(jax.ShapeDtypeStruct(*s) for s in between)]
-    return call(target, launches, more, *operands, zeroed=(*zeroed, n + 2))[:n]
-
-
-def runner(system: measure.System, bra: Pair, ket: Pair, made: Kernel, quartets: int):
-    """What runs a kernel for all quartets of its class."""
-    run = measure.sums(system, {(bra, ket): made})
-    if made.unit.file != _TWO_KERNELS:
-        return run
-    twice = functools.partial(_call_twice, quartets, ncomp(*bra) * ncomp(*ket))
-    with mock.patch.object(_cuda_jk, "call", twice):  # while it is traced
-        run()
-    return run
-
-
-def kernel(bra: Pair, ket: Pair, variant: str, folder: Path) -> Kernel:
-    """The kernel of a class as a variant has it, with the blocks a multiprocessor of the table where it is ours."""
+def kernels(bra: Pair, ket: Pair, variant: str, folder: Path) -> list[Kernel]:
+    """The kernels of a class as a variant has them, one or two."""
     options = VARIANTS[variant]
     if variant == "lanes":
-        return measure.in_tier(bra, ket, "lanes", 4)
+        return [two_kernels.lanes(bra, ket)]
     made = measure.in_tier(bra, ket, "registers")
     cls = (*bra, *ket)
     header = _buffered_header(cls, options) if options.tier == "buffered" else class_header(cls, False, True, options)
     unit = replace(made.unit, generated=((HEADER, header),))
     if variant.startswith("two kernels"):
-        unit = _two_kernels_unit(unit, cls, options)
-    return replace(made, unit=unit if options.fusion else _unfused_unit(unit, cls, folder))
+        return [replace(made, unit=two_kernels.vertical(unit)), two_kernels.horizontal(bra, ket)]
+    return [replace(made, unit=unit if options.fusion else _unfused_unit(unit, cls, folder))]
+
+
+def runner(system: measure.System, bra: Pair, ket: Pair, made: list[Kernel], quartets: int):
+    """What runs kernels for all quartets of their class."""
+    if len(made) == 1:
+        return measure.sums(system, {(bra, ket): made[0]})
+    return two_kernels.sums(system, bra, ket, made, quartets)
 
 
 def graph_row(bra: Pair, ket: Pair, variant: str) -> dict:
@@ -268,21 +201,23 @@ def main():
     wanted = [c for c in CLASSES if not options.classes or measure.digits(*c) in options.classes]
     todo = [(bra, ket, v) for bra, ket in wanted for v in options.variants]
     folder = Path(tempfile.mkdtemp())
-    kernels = [kernel(*t, folder) for t in todo]
+    found = [kernels(*t, folder) for t in todo]
+    units = list(dict.fromkeys(k.unit for made in found for k in made))
+    resources = {unit: built.resources() for unit, built in zip(units, build(units, 90), strict=True)}
     rows = []
-    for (bra, ket, variant), made, built in zip(todo, kernels, build([k.unit for k in kernels], 90), strict=True):
-        used = [built.resources()[name] for name in made.unit.kernels]
+    for (bra, ket, variant), made in zip(todo, found, strict=True):
+        used = [u for k in made for u in resources[k.unit].values()]
         row = {"class": measure.label(bra, ket), "variant": variant} | graph_row(bra, ket, variant)
         row["registers"] = " + ".join(str(u["registers"]) for u in used)
         rows.append(row | {"spill": " + ".join(str(u["spill"]) for u in used)})
     if not options.compile:
         system = measure.load(options.system, measure.of_atoms if options.atoms else measure.after_three_cycles)
         counts, references = measure.counts(system, wanted), {}
-        for (bra, ket, _), made, row in zip(todo, kernels, rows, strict=True):
+        for (bra, ket, _), made, row in zip(todo, found, rows, strict=True):
             quartets, row["primitives"] = counts[bra, ket]
             row["quartets"] = quartets
             if (bra, ket) not in references:
-                references[bra, ket] = measure.sums(system, {(bra, ket): kernel(bra, ket, "lanes", folder)})()
+                references[bra, ket] = measure.sums(system, {(bra, ket): two_kernels.lanes(bra, ket)})()
             run = runner(system, bra, ket, made, quartets)
             differences = [jnp.max(jnp.abs(a - b)) for a, b in zip(run(), references[bra, ket], strict=True)]
             row["error"] = f"{max(map(float, differences)):.0e}"
