@@ -21,7 +21,7 @@ import eri_gpu_measure as measure
 import eri_gpu_two_kernels as two_kernels
 import jax.numpy as jnp
 
-from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
 from jaxqc.ffi_kernels.rcg.cuda import HEADER, class_header
 from jaxqc.ffi_kernels.rcg.emit import class_name, emit_hrr, emit_vrr_buffered
 from jaxqc.ffi_kernels.rcg.graph import flops, vrr_graph
@@ -34,8 +34,9 @@ from jaxqc.integrals._cuda_classes import Kernel, Pair
 # Those of the paper's figures 5 to 8 that have straight-line kernels, and those on the border of the tiers.
 CLASSES: tuple[tuple[Pair, Pair], ...] = tuple(
     ((int(a), int(b)), (int(c), int(d)))
-    for a, b, c, d in ("2121", "2211", "2221", "2222", "1010", "2020", "3020", "3030")
+    for a, b, c, d in ("2121", "2211", "2221", "2222", "1010", "2020", "3020", "3030", "3222", "3232")
 )
+_LARGEST = 1000  # values (e0|f0) of a class beyond which one kernel of straight lines takes too long to compile
 VARIANTS = {
     "registers": Options(),
     "Algorithm 1": Options(rule="paper"),
@@ -47,9 +48,20 @@ VARIANTS = {
     "buffered": Options(tier="buffered"),
     "buffered, paper": Options(tier="buffered", rule="paper"),
     "two kernels": Options(),
+    "two kernels, Algorithm 1": Options(rule="paper"),
+    "two kernels, bra first": Options(rule="none"),
+    "two kernels, by level": Options(schedule="level"),
     "two kernels, paper": Options(rule="paper", schedule="paper"),
     "lanes": Options(),
 }
+
+# What is drawn: title, variants, whether relative to the first of them.
+PANELS = (
+    ("axis rule (figure 5)", ("two kernels, bra first", "two kernels, Algorithm 1", "two kernels"), True),
+    ("schedule (figure 6)", ("two kernels, by level", "two kernels"), True),
+    ("spherical fusion (figure 7)", ("no fusion", "registers"), True),
+    ("tiers (figure 8)", ("registers", "two kernels, paper", "two kernels", "lanes"), False),
+)
 
 # Every resident warp has a part of the buffer, a lane a column of it.
 _BUFFER = """
@@ -133,6 +145,11 @@ def kernels(bra: Pair, ket: Pair, variant: str, folder: Path) -> list[Kernel]:
     return [replace(made, unit=unit if options.fusion else _unfused_unit(unit, cls, folder))]
 
 
+def possible(bra: Pair, ket: Pair, variant: str) -> bool:
+    """Whether a variant of a class compiles in a few minutes."""
+    return ncomp(*bra) * ncomp(*ket) <= _LARGEST or variant == "lanes" or variant.startswith("two kernels")
+
+
 def runner(system: measure.System, bra: Pair, ket: Pair, made: list[Kernel], quartets: int):
     """What runs kernels for all quartets of their class."""
     if len(made) == 1:
@@ -166,20 +183,27 @@ def page(rows) -> str:
 
 
 def plot(rows, path: Path) -> None:
-    """Quartets a second of each variant, relative to the register tier, by class."""
+    """Quartets a second by class: what each of the paper's figures 5 to 8 compares."""
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(row["class"] for row in rows))
-    rates = {(row["class"], row["variant"]): row["rate"] for row in rows}
-    figure, axes = plt.subplots(figsize=(9, 4))
-    for n, variant in enumerate(VARIANTS):
-        known = [k for k, name in enumerate(names) if (name, variant) in rates]
-        heights = [rates[names[k], variant] / rates[names[k], "registers"] for k in known]
-        axes.bar([k + 0.1 * n for k in known], heights, 0.09, label=variant)
-    axes.set_xticks([k + 0.05 * (len(VARIANTS) - 1) for k in range(len(names))], names)
-    axes.set_ylabel("quartets a second, registers = 1")
-    axes.legend(fontsize=7, ncols=2)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    rates = {(row["class"], row["variant"]): row["rate"] for row in rows if "rate" in row}
+    figure, panels = plt.subplots(2, 2, figsize=(12, 7))
+    for axes, (title, variants, relative) in zip(panels.flat, PANELS, strict=True):
+        width = 0.8 / len(variants)
+        for n, variant in enumerate(variants):
+            needed = {variant, variants[0]} if relative else {variant}
+            known = [k for k, name in enumerate(names) if all((name, v) in rates for v in needed)]
+            bases = [rates[names[k], variants[0]] if relative else 1.0 for k in known]
+            heights = [rates[names[k], variant] / base for k, base in zip(known, bases, strict=True)]
+            axes.bar([k + width * n for k in known], heights, 0.9 * width, label=variant)
+        axes.set_xticks([k + 0.4 - width / 2 for k in range(len(names))], names, fontsize=7)
+        axes.set_title(title, fontsize=9)
+        axes.set_yscale("linear" if relative else "log")
+        axes.set_ylabel(f"quartets a second, {variants[0]} = 1" if relative else "1e6 quartets a second", fontsize=8)
+        axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
 
 
 def main():
@@ -199,7 +223,7 @@ def main():
     if not options.compile and options.system is None:
         parser.error("give a system, or --compile")
     wanted = [c for c in CLASSES if not options.classes or measure.digits(*c) in options.classes]
-    todo = [(bra, ket, v) for bra, ket in wanted for v in options.variants]
+    todo = [(bra, ket, v) for bra, ket in wanted for v in options.variants if possible(bra, ket, v)]
     folder = Path(tempfile.mkdtemp())
     found = [kernels(*t, folder) for t in todo]
     units = list(dict.fromkeys(k.unit for made in found for k in made))
