@@ -159,14 +159,14 @@ def _davidson(matrix, size, nroots, guess, tolerance, max_cycles):
     basis = jnp.zeros((room, matrix.diagonal.shape[0]))
     images, used = jnp.zeros_like(basis), 0
     new = [(first, k) for k in range(len(first))]
-    turn = np.zeros((room, followed))
+    turn, overlaps = np.zeros((room, followed)), np.zeros((room, room))
     for _ in range(max_cycles):
         for vectors, k in new:
             if used < room:
-                basis, images, left = _append(matrix, basis, images, vectors, np.int32(k), np.int32(used))
+                basis, images, left, row = _append(matrix, basis, images, vectors, np.int32(k), np.int32(used))
+                overlaps[used] = overlaps[:, used] = np.asarray(row)
                 used += float(left) > 1e-8
-        small = np.asarray(_overlaps(basis, images))[:used, :used]
-        values, states = np.linalg.eigh(0.5 * (small + small.T))
+        values, states = np.linalg.eigh(overlaps[:used, :used])
         turn[:] = 0.0
         turn[:used, : min(used, followed)] = states[:, :followed]
         norms, corrections = _corrections(matrix.diagonal, basis, images, turn)
@@ -178,6 +178,7 @@ def _davidson(matrix, size, nroots, guess, tolerance, max_cycles):
             break
         if used + wanted.size > room:  # begin again from the best vectors
             basis, images, used = *_restart(basis, images, turn), len(norms)
+            overlaps[:used, :used] = np.diag(values)
         new = [(corrections, k) for k in wanted]
     return _ritz(matrix, basis, turn[:, :nroots])
 
@@ -218,22 +219,24 @@ def _guess_sectors(matrix, size, number):
 
 @partial(jax.jit, donate_argnums=(1, 2))
 def _append(matrix, basis, images, vectors, k, used):
-    """Adds the k-th of some vectors to the basis, made orthogonal to it, and how much of the vector was left."""
+    """Adds the k-th of some vectors to the basis, made orthogonal to it. Also: how much of the vector was left, and the
+    overlaps of the basis with its image."""
     vector = vectors[k]
     vector = vector / jnp.maximum(jnp.linalg.norm(vector), 1e-300)
     left = jnp.ones(())
     for _ in range(3):
-        vector = vector - (basis @ vector) @ basis
+        vector = vector - _inner(basis, vector) @ basis
         norm = jnp.linalg.norm(vector)
         left = left * norm
         vector = vector / jnp.maximum(norm, 1e-300)
     vector = jnp.where(left > 1e-8, vector, 0.0)
-    return basis.at[used].set(vector), images.at[used].set(product(matrix, vector)), left
+    basis, image = basis.at[used].set(vector), product(matrix, vector)
+    return basis, images.at[used].set(image), left, _inner(basis, image)
 
 
-@jax.jit
-def _overlaps(basis, images):
-    return basis @ images.T
+def _inner(basis, vector):
+    # Few long sums, for which a matrix product would use a small part of a GPU.
+    return jnp.sum(basis * vector, axis=1)
 
 
 @jax.jit

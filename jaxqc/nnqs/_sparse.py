@@ -189,7 +189,8 @@ def coupled_number(ham, tables) -> float:
     unlike = nalpha * nbeta * empty[0] * empty[1] * tables.unlike_value.size / norb**2
     pairs = sum(math.comb(n, 2) * e**2 for n, e in zip((nalpha, nbeta), empty, strict=True))
     like = pairs * tables.like_value.size / max(1, math.comb(norb, 2))
-    return unlike + like + nalpha * (norb - nalpha) + nbeta * (norb - nbeta) + 1
+    singles = np.mean(np.asarray(tables.bound) > 0) * sum(n * (norb - n) for n in (nalpha, nbeta))
+    return unlike + like + singles + 1
 
 
 @jax.jit
@@ -261,4 +262,4 @@ def spin_squares(ham, keys, count, vectors) -> jax.Array:
 
 @jax.jit
 def _expectations(matrix, vectors):
-    return jnp.stack([vector @ product(matrix, vector) for vector in vectors])
+    return jnp.stack([jnp.sum(vector * product(matrix, vector)) for vector in vectors])
