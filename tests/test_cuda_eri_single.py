@@ -123,11 +123,12 @@ def test_each_quartet_is_computed_in_one_precision(l, deterministic, change, mon
 def test_quartets_of_single_primitives_have_their_own_kernel(tier, change):  # noqa: F811
     p = double.case(0, 1)
     change("other_shapes", lambda kind: {} if kind == "single" else {"1010": (tier, 1), "1111": (tier, 1)})
-    made = cuda_classes.kernels((1, 1), (1, 1), Variant(False, coulomb=False))
-    assert [dict(k.unit.defines)["QUARTETS"] for k in made] == [Quartets.CONTRACTED, Quartets.UNCONTRACTED]
-    for pair in ((1, 0), (1, 1)):
-        assert {n * m for n in p.plan.nprims for m in p.plan.nprims} > {1}
-        double.check_class(p, pair, pair, coulomb=False)
+    for coulomb in (False, True):
+        made = cuda_classes.kernels((1, 1), (1, 1), Variant(False, coulomb=coulomb))
+        assert [dict(k.unit.defines)["QUARTETS"] for k in made] == [Quartets.CONTRACTED, Quartets.UNCONTRACTED]
+        for pair in ((1, 0), (1, 1)):
+            assert {n * m for n in p.plan.nprims for m in p.plan.nprims} > {1}
+            double.check_class(p, pair, pair, coulomb=coulomb)
 
 
 def test_an_unknown_precision_is_refused():

@@ -139,8 +139,7 @@ def kernels(bra: Pair, ket: Pair, variant: Variant) -> list[Kernel]:
     """The kernels of a class, which together compute all quartets."""
     if variant.mixed:
         return [kernel(bra, ket, variant), kernel(bra, ket, variant, single=True)]
-    # Measured for K of one density of spherical functions; with J, more would not fit into registers.
-    measured = variant.sets == 1 and not variant.cart and not variant.coulomb
+    measured = variant.sets == 1 and not variant.cart
     if measured and _name(bra, ket) in other_shapes("uncontracted"):
         return [kernel(bra, ket, variant, quartets=q) for q in (Quartets.CONTRACTED, Quartets.UNCONTRACTED)]
     return [kernel(bra, ket, variant)]
