@@ -19,6 +19,7 @@ from jaxqc.nnqs import (
     couple,
     lowest,
     pt2,
+    selected_ci,
 )
 from jaxqc.nnqs._bits import Configurations
 from jaxqc.nnqs._coupling import couple_fixed
@@ -166,6 +167,17 @@ def test_sparse_matrix_and_product(on_gpu):
     np.testing.assert_array_equal(again.row_start, matrix.row_start)
     assert again.columns.shape[0] >= int(matrix.row_start[-1])
     np.testing.assert_allclose(_sparse.product(again, x), expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_sets_that_grow_are_those_of_the_cpu(on_gpu):
+    ham = random_hamiltonian(7, 2, 2, seed=3, scale=0.05)
+    expected = selected_ci(ham, 430, epsilon=0.0)
+    on_gpu()
+    found = selected_ci(ham, 430, epsilon=0.0)
+    np.testing.assert_array_equal(found.configurations.keys[:430], expected.configurations.keys[:430])
+    for a, b in zip(found.history, expected.history, strict=True):
+        assert a[:4] == pytest.approx(b[:4], abs=1e-10)
 
 
 def test_row_sums_and_their_derivatives(on_gpu):

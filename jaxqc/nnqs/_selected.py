@@ -21,6 +21,7 @@ from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contribut
 _TIE = 1e-9  # relative difference up to which importances count as equal
 _TOLERANCE = 1e-6  # of the norm of the residual, Hartree
 _LEAST_GROWTH = 250  # configurations
+_MOST_AT_ONCE = 1 << 20  # of which unused ones cost a GPU next to nothing
 
 
 class Point(NamedTuple):
@@ -121,7 +122,7 @@ def selected_ci(
     keys = first_set(ham, nroots, size, name) if start is None else np.asarray(keys[: int(count)])
     guess, points, history = None, [], []
     while True:
-        configurations, size_now = padded_set(keys, coarse_capacity(len(keys))), len(keys)
+        configurations, size_now = padded_set(keys, _rows(len(keys), size)), len(keys)
         number = states_to_follow(ham, nroots, size_now, size)
         found = states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
         _check_residual(float(np.max(np.asarray(found.residuals))))
@@ -138,7 +139,7 @@ def selected_ci(
         keys = np.concatenate([keys, best])
         order = np.lexsort(keys.T[::-1])
         keys = keys[order]
-        guess = np.zeros((number, coarse_capacity(len(keys))))
+        guess = np.zeros((number, _rows(len(keys), size)))
         known = np.pad(np.asarray(found.vectors)[:, :size_now], ((0, 0), (0, len(best))))
         guess[:, : len(keys)] = known[:, order]
     if number < nroots:
@@ -154,6 +155,11 @@ def selected_ci(
     states = states_of(found, points, exact, 0.0 if whole or nroots == 1 else float("nan"))[:nroots]
     first, complete = states[0], not any(exact[:nroots]) and (whole or nroots == 1)
     return SelectedCI(*first[:5], configurations, first.vector, complete, tuple(history), states)
+
+
+def _rows(number, final):
+    """Rows for so many configurations: on GPUs as for the last set, so that little is compiled for each stage."""
+    return coarse_capacity(max(number, min(final, _MOST_AT_ONCE)) if on_gpu() else number)
 
 
 def _point(size, found, corrections, nroots):
