@@ -99,6 +99,26 @@ def test_a_kernel_that_fails_is_not_used(on_gpu, monkeypatch):
     assert not shape.has_kernel()  # warned once
 
 
+def test_products_are_precise_on_matrix_units(monkeypatch):
+    multiply, ends = jax.lax.dot_general, (((1,), (0,)), ((), ()))
+
+    def unit(left, right, dimension_numbers, **options):
+        """As GPUs make products in single precision."""
+        left, right = (jax.lax.reduce_precision(x, 8, 10) for x in (left, right))
+        return multiply(left, right, dimension_numbers, **options)
+
+    random = np.random.default_rng(0)
+    left, right, weight = (random.normal(size=s) for s in ((50, 300), (300, 40), (50, 40)))
+    single = [jnp.asarray(x, jnp.float32) for x in (left, right, weight)]
+    left, right, weight = (np.asarray(x, np.float64) for x in single)
+    monkeypatch.setattr(_network, "on_gpu", lambda: True)
+    monkeypatch.setattr(jax.lax, "dot_general", unit)
+    assert np.max(np.abs(np.asarray(unit(single[0], single[1], ends)) - left @ right)) > 1e-3
+    found, pullback = jax.vjp(lambda a, b: _network.precise_dot_general(a, b, ends), single[0], single[1])
+    for a, b in zip((found, *pullback(single[2])), (left @ right, weight @ right.T, left.T @ weight), strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, atol=5e-5)
+
+
 def test_networks_may_ask_for_larger_batches():
     class Network:
         inference_batch = 8

@@ -7,7 +7,6 @@ would leave the sector of `nalpha` and `nbeta` electrons are masked, so that |ps
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 try:
@@ -20,7 +19,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 from jaxqc._checks import checked_count
 from jaxqc.elements import shorten
-from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability
+from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability, precise_dot_general
 
 
 class Transformer(nn.Module):
@@ -102,9 +101,8 @@ class Transformer(nn.Module):
             occupations = jnp.where(_beta_is_larger(occupations)[:, None, None], flipped, occupations)
         else:
             log_p = log_p_of(occupations)
-        # By default GPUs take 11 bits of numbers in single precision.
-        precision = jax.lax.Precision.HIGHEST if self.inference == "float32" else None
-        dense = partial(nn.Dense, dtype=self.dtype, param_dtype=self.dtype, precision=precision)
+        dot = precise_dot_general if self.inference == "float32" else None
+        dense = partial(nn.Dense, dtype=self.dtype, param_dtype=self.dtype, dot_general=dot)
         hidden = 2 * occupations.reshape(len(occupations), 2 * self.norb).astype(self.dtype) - 1
         for width in self.phase_layers:
             hidden = nn.silu(dense(width)(hidden))

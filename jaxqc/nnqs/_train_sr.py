@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxqc._platform import on_gpu
 from jaxqc.nnqs._energy import estimate, local_products
+from jaxqc.nnqs._network import precise_dot_general
 from jaxqc.nnqs._train import Sector, TrainState, chunks, occupations_of, repeated
 
 
@@ -81,15 +82,15 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
         ).reshape(-1)
         rows = jacobian(state.parameters, keys)
         share, size = share.astype(rows.dtype), size.astype(rows.dtype)
-        rows = (rows - jnp.einsum("n,snp->sp", share, rows)[:, None]) * size[:, None]
+        # Sums rather than products of matrices, of which GPUs take 11 bits.
+        rows = (rows - jnp.sum(share[:, None] * rows, axis=1, keepdims=True)) * size[:, None]
         rows = rows.reshape(-1, rows.shape[-1])
         before, restore = ravel_pytree(state.optimizer)
         kept = spring.momentum * before
-        gram = jnp.matmul(rows, rows.T, precision="highest").astype(jnp.float64)
+        gram = precise_dot_general(rows, rows, (((1,), (1,)), ((), ()))).astype(jnp.float64)
         shifted = gram + spring.damping * jnp.eye(gram.shape[0])
-        known = jnp.matmul(rows, kept, precision="highest").astype(jnp.float64)
-        solved = jnp.linalg.solve(shifted, error - known)
-        change = jnp.matmul(solved.astype(rows.dtype), rows, precision="highest") + kept
+        solved = jnp.linalg.solve(shifted, error - jnp.sum(rows * kept, axis=1).astype(jnp.float64))
+        change = jnp.sum(solved.astype(rows.dtype)[:, None] * rows, axis=0) + kept
         length_of = spring.learning_rate * jnp.linalg.norm(change)
         scale = spring.learning_rate * jnp.minimum(1.0, spring.largest / jnp.maximum(length_of, 1e-30))
         update = restore(scale * change)
