@@ -160,8 +160,8 @@ def sparse_in_batches(ham, keys, count, tables, threshold: float, memory: int = 
     size, rows = int(count), keys.shape[0]
     each = 1.25 * coupled_number(ham, tables)
     limit = max(1 << 16, 1 << (memory // 64).bit_length() - 1)
-    room = coarse_capacity(math.ceil(min(each * rows, limit)))
-    batch = min(max(int(room / each), 16), 1 << 16, rows)
+    batch = min(max(int(limit / each), 16), 1 << 16, rows)
+    room = coarse_capacity(math.ceil(min(each * batch, limit)))
     columns, elements, at, numbers = jnp.zeros(room, jnp.int32), jnp.zeros(room), 0, []
     for _, part in batches(Configurations(keys, jnp.int32(size)), batch):
 
