@@ -153,7 +153,7 @@ def possible(bra: Pair, ket: Pair, variant: str) -> bool:
 def runner(system: measure.System, bra: Pair, ket: Pair, made: list[Kernel], quartets: int):
     """What runs kernels for all quartets of their class."""
     if len(made) == 1:
-        return measure.sums(system, {(bra, ket): made[0]})
+        return measure.sums(system, {(bra, ket): made})
     return two_kernels.sums(system, bra, ket, made, quartets)
 
 
@@ -241,7 +241,7 @@ def main():
             quartets, row["primitives"] = counts[bra, ket]
             row["quartets"] = quartets
             if (bra, ket) not in references:
-                references[bra, ket] = measure.sums(system, {(bra, ket): two_kernels.lanes(bra, ket)})()
+                references[bra, ket] = measure.sums(system, {(bra, ket): [two_kernels.lanes(bra, ket)]})()
             run = runner(system, bra, ket, made, quartets)
             differences = [jnp.max(jnp.abs(a - b)) for a, b in zip(run(), references[bra, ket], strict=True)]
             row["error"] = f"{max(map(float, differences)):.0e}"

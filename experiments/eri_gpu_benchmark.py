@@ -56,8 +56,8 @@ def whole(system: measure.System, split: bool) -> dict:
         for key, asked in (("j_ms", {"exchange": False}), ("k_ms", {"coulomb": False})):
             alone = jax.jit(functools.partial(build, **asked))
             row[key] = 1e3 * measure.seconds(alone, system.mol.coords, system.matrix)
-    kernels = {c: classes.kernel(*c, measure.VARIANT) for c in system.classes}
-    row["kernels_ms"] = 1e3 * measure.seconds(measure.sums(system, kernels))
+    kernels = {c: classes.kernels(*c, measure.BOTH) for c in system.classes}
+    row["kernels_ms"] = 1e3 * measure.seconds(measure.sums(system, kernels, measure.BOTH))
     reference = GPU4PYSCF.get((system.name, system.basis))
     if reference is not None:
         best = min(reference[0], reference[1] + reference[2])
@@ -66,37 +66,45 @@ def whole(system: measure.System, split: bool) -> dict:
 
 
 def class_rows(system: measure.System) -> list[dict]:
-    """Each class on its own, the longest first."""
-    rows, kernels = [], {c: classes.kernel(*c, measure.VARIANT) for c in reversed(system.classes)}
-    resources = [b.resources() for b in build([k.unit for k in kernels.values()], _launch.architecture())]
-    counts = measure.counts(system, system.classes)
-    for ((bra, ket), kernel), used in zip(kernels.items(), resources, strict=True):
+    """Each class on its own, J and K at once, the longest first."""
+    variant = measure.BOTH
+    rows, kernels = [], {c: classes.kernels(*c, variant) for c in reversed(system.classes)}
+    units = [k.unit for made in kernels.values() for k in made]
+    resources = {u: b.resources() for u, b in zip(units, build(units, _launch.architecture()), strict=True)}
+    counts = measure.counts(system, system.classes, variant)
+    for (bra, ket), made in kernels.items():
         quartets, primitives = counts[bra, ket]
         if quartets == 0:
             continue
-        seconds = measure.seconds(measure.sums(system, {(bra, ket): kernel}), rounds=2)
-        tier = "registers" if kernel.registers else "lanes"
-        rate = measure.flops(bra, ket, tier, quartets, primitives) / seconds / 1e12
-        least = measure.least_seconds(bra, ket, tier, quartets, primitives)
+        seconds = measure.seconds(measure.sums(system, {(bra, ket): made}, variant), rounds=2)
+        # Of two kernels the second has all quartets but those of deep contractions
+        tier, spill = "registers" if made[-1].registers else "lanes", _spill(resources[made[-1].unit])
+        work = (bra, ket, tier, quartets, primitives, variant.coulomb)
+        rate = measure.flops(*work) / seconds / 1e12
+        least = measure.least_seconds(*work, spill)
         most = max(least, key=lambda name: least[name])
         rows.append(
             {
                 "class": measure.label(bra, ket),
                 "tier": tier,
-                "blocks": dict(kernel.unit.defines)["MINBLOCKS"],
+                "blocks": [dict(k.unit.defines)["MINBLOCKS"] for k in made],
                 "ms": 1e3 * seconds,
                 "quartets": quartets,
                 "primitives": primitives / quartets,
                 "ns": 1e9 * seconds / quartets,
                 "tflops": rate,
                 "share": rate / measure.PEAK,
-                "spill": sum(u["spill"] for u in used.values()),
+                "spill": spill,
                 "limits": {name: round(t / seconds, 3) for name, t in least.items()},
                 "binds": most if least[most] > 0.5 * seconds else "latency",
             }
         )
         print(rows[-1], flush=True)
     return sorted(rows, key=lambda row: -row["ms"])
+
+
+def _spill(resources: dict[str, dict[str, int]]) -> int:
+    return sum(used["spill"] for used in resources.values())
 
 
 def page(results: list[dict]) -> str:
@@ -115,13 +123,20 @@ def page(results: list[dict]) -> str:
         quartets = sum(c["quartets"] for c in r["classes"])
         text += f"\n{r['name']} {r['basis']}: {quartets:.3g} quartets; classes one by one {total:.1f} ms\n\n"
         head = ["class", "tier", "blocks", "ms", "quartets", "primitives each", "ns each", "TFLOP/s"]
-        head += ["of 34 TFLOP/s", "shared memory", "atomics", "binds", "spill, bytes"]
+        head += ["of 34 TFLOP/s", "FP64 units", "L1", "atomics", "binds", "spill, bytes"]
         text += measure.table(
             head,
             [
-                [c["class"], c["tier"], c["blocks"], f"{c['ms']:.2f}", f"{c['quartets']:.3g}", f"{c['primitives']:.1f}"]
+                [
+                    c["class"],
+                    c["tier"],
+                    " + ".join(map(str, c["blocks"])),
+                    f"{c['ms']:.2f}",
+                    f"{c['quartets']:.3g}",
+                    f"{c['primitives']:.1f}",
+                ]
                 + [f"{c['ns']:.3g}", f"{c['tflops']:.1f}", f"{c['share']:.0%}"]
-                + [f"{c['limits'][name]:.0%}" for name in ("shared memory", "atomics")]
+                + [f"{share:.0%}" for share in c["limits"].values()]
                 + [c["binds"], c["spill"]]
                 for c in r["classes"]
             ],

@@ -54,7 +54,7 @@ def measured(system, wanted, near: bool) -> dict[str, dict]:
             continue
         times = {}
         for choice, kernel in found.items():
-            times[choice] = 1e3 * measure.seconds(measure.sums(system, {(bra, ket): kernel}), repeat=2, rounds=3)
+            times[choice] = 1e3 * measure.seconds(measure.sums(system, {(bra, ket): [kernel]}), repeat=2, rounds=3)
         out[measure.digits(bra, ket)] = {"quartets": quartets, "times": times}
         listed = ", ".join(f"{tier} {blocks} {ms:.3f}" for (tier, blocks), ms in times.items())
         print(measure.digits(bra, ket), f"{quartets:.3g} quartets, ms: {listed}", flush=True)

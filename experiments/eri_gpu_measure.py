@@ -4,7 +4,7 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -29,7 +29,8 @@ THRESHOLD = 1e-13
 PEAK = 34.0  # TFLOP/s of an H200 in double precision; 67 by matrix units, which these kernels do not use
 SHARED = 33.0  # TB/s of shared memory: 128 bytes a cycle and multiprocessor at 1.98 GHz
 ATOMICS = 0.3  # 10^12 additions/s to contiguous doubles in the second-level cache, measured on an H200
-VARIANT = Variant(cart=False, coulomb=False)  # J is made of Hermite Gaussians
+VARIANT = Variant(cart=False, coulomb=False)  # J is made of Hermite Gaussians: extended molecules
+BOTH = Variant(cart=False)  # molecules of few shells
 _J = 12  # where the result J is among the arguments of a kernel
 COUNT = str(Path(__file__).with_name("eri_gpu_count.cu"))
 
@@ -112,21 +113,21 @@ def seconds(function, *arguments, repeat=3, rounds=3) -> float:
 
 
 @contextlib.contextmanager
-def only(kernels: dict[tuple[Pair, Pair], Kernel]):
+def only(kernels: Mapping[tuple[Pair, Pair], Sequence[Kernel]]):
     """Builds made of the kernels given alone."""
     with (
         mock.patch.object(classes, "classes", lambda pairs: list(kernels)),
-        mock.patch.object(classes, "kernels", lambda bra, ket, variant: [kernels[bra, ket]]),
+        mock.patch.object(classes, "kernels", lambda bra, ket, variant: kernels[bra, ket]),
     ):
         yield
 
 
-def sums(system: System, kernels: dict[tuple[Pair, Pair], Kernel]):
+def sums(system: System, kernels: Mapping[tuple[Pair, Pair], Sequence[Kernel]], variant: Variant = VARIANT):
     """A jitted function that runs kernels for all quartets of their classes; call it with no arguments."""
 
     def blocked(pairs, density, bounds):
         with only(kernels):
-            return _cuda_jk.blocked(system.plan, pairs, density, bounds, VARIANT, 0.0, THRESHOLD, test=False)
+            return _cuda_jk.blocked(system.plan, pairs, density, bounds, variant, 0.0, THRESHOLD, test=False)
 
     run = jax.jit(blocked)
     return lambda: run(system.pairs, system.density, system.bounds)
@@ -144,15 +145,18 @@ def in_tier(bra: Pair, ket: Pair, tier: str, blocks: int = 1) -> Kernel:
         return classes.kernel.__wrapped__(bra, ket, VARIANT)
 
 
-def count_kernel(bra: Pair, ket: Pair) -> Kernel:
+def count_kernel(bra: Pair, ket: Pair, variant: Variant = VARIANT) -> Kernel:
     """What takes the place of the kernel of a class to count its quartets."""
     header = in_tier(bra, ket, "lanes").unit.generated[0][1]
-    defines = tuple((k, v) for k, v in in_tier(bra, ket, "registers").unit.defines)
+    chosen = dict(in_tier(bra, ket, "registers").unit.defines) | {"COULOMB": int(variant.coulomb)}
+    defines = tuple(chosen.items())
     unit = Unit(COUNT, ("eri_count",), defines, ("eri_quartets.cuh",), ((HEADER, header),))
     return Kernel(unit, bra, ket, True, 128, 0, 1)
 
 
-def counts(system: System, wanted: Sequence[tuple[Pair, Pair]]) -> dict[tuple[Pair, Pair], tuple[int, int]]:
+def counts(
+    system: System, wanted: Sequence[tuple[Pair, Pair]], variant: Variant = VARIANT
+) -> dict[tuple[Pair, Pair], tuple[int, int]]:
     """Of each class: quartets that pass the screening, and quartets of primitives in them."""
 
     def record(target, steps, results, *operands, zeroed=(), **_):
@@ -164,24 +168,26 @@ def counts(system: System, wanted: Sequence[tuple[Pair, Pair]]) -> dict[tuple[Pa
         return call(target, found, [shape] * len(results), *operands, zeroed=zeroed)
 
     with mock.patch.object(_cuda_jk, "call", record):
-        found = np.asarray(sums(system, {c: count_kernel(*c) for c in wanted})()[0]).reshape(-1, 2)
+        found = np.asarray(sums(system, {c: [count_kernel(*c, variant)] for c in wanted}, variant)()[0]).reshape(-1, 2)
     # Long classes are launched first: the order of the steps is the reverse of that of the classes
     return {c: (int(n), int(m)) for c, (n, m) in zip(reversed(wanted), found, strict=True)}
 
 
-# Floating-point operations, additions and multiplications counted one by one.
+# Floating-point operations: additions and multiplications one by one, or instructions, where a fused multiply-add
+# counts once.
 
 
-def _vertical(graph: Graph) -> int:
+def _vertical(graph: Graph, fused: bool) -> int:
     """Two, four and two for the terms of a node of two, four, and three or five parents."""
-    return sum({0: 0, 2: 3, 3: 5, 4: 7, 5: 9}[len(p)] for p in graph.parents)
+    return sum(len(p) if fused else {0: 0, 2: 3, 3: 5, 4: 7, 5: 9}[len(p)] for p in graph.parents)
 
 
-def _linear(graph: LinearGraph) -> int:
+def _linear(graph: LinearGraph, fused: bool) -> int:
     total = 0
-    for group in graph.terms:
-        products = sum((t.axis is not None) + (t.coefficient != 1.0) for t in group)
-        total += products + max(len(group) - 1, 0)
+    for group in filter(None, graph.terms):
+        products = [(t.axis is not None) + (t.coefficient != 1.0) for t in group]
+        total += len(group) - 1
+        total += sum(max(n - 1, 0) for n in products) + (min(products) > 0) if fused else sum(products)
     return total
 
 
@@ -194,42 +200,52 @@ def _setup(total: int, lanes: bool) -> int:
 
 
 @functools.cache
-def operations(bra: Pair, ket: Pair, tier: str) -> tuple[int, int]:
-    """Operations of a quartet of primitives, and those once for each contracted quartet, with K."""
+def operations(bra: Pair, ket: Pair, tier: str, coulomb: bool = False, fused: bool = False) -> tuple[int, int]:
+    """Operations of a quartet of primitives, and those once for each contracted quartet, with K (and J)."""
     ne, nf = ncomp(*bra), ncomp(*ket)
     nab, ncd = nsph(bra[0]) * nsph(bra[1]), nsph(ket[0]) * nsph(ket[1])
-    total = sum(bra) + sum(ket)
+    total, each = sum(bra) + sum(ket), 1 if fused else 2
     if tier == "registers":
-        primitive = _setup(total, False) + _vertical(vrr_graph((*bra, *ket))) + ne * nf
+        primitive = _setup(total, False) + _vertical(vrr_graph((*bra, *ket)), fused) + ne * nf
     else:
         roots, top, low = total // 2 + 1, sum(bra), sum(ket)
         table = sum(2 * e + 1 for e in range(top)) + low * (5 * top + 1) + max(low - 1, 0) * 2 * (top + 1)
         planes = sum(1 for _ in {(x, y) for x, y, _ in pair_components(*bra)})
-        primitive = _setup(total, True) + 3 * roots * (12 + table) + roots * nf * (planes + 2 * ne)
-    carried = nf * _linear(hrr_graph(*bra)) + nab * _linear(hrr_graph(*ket))
-    return primitive, carried + 4 * 2 * nab * ncd
+        primitive = _setup(total, True) + 3 * roots * (12 + table // (3 - each)) + roots * nf * (planes + each * ne)
+    carried = nf * _linear(hrr_graph(*bra), fused) + nab * _linear(hrr_graph(*ket), fused)
+    return primitive, carried + (4 + 2 * coulomb) * each * nab * ncd
 
 
-def flops(bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int) -> float:
+def flops(
+    bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int, coulomb: bool = False, fused: bool = False
+) -> float:
     """All operations of a class."""
-    each, once = operations(bra, ket, tier)
+    each, once = operations(bra, ket, tier, coulomb, fused)
     return each * primitives + once * quartets
 
 
-def least_seconds(bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int) -> dict[str, float]:
-    """What each limit of the device alone would allow: arithmetic, shared memory, and additions of K."""
+def least_seconds(
+    bra: Pair, ket: Pair, tier: str, quartets: int, primitives: int, coulomb: bool = False, spill: int = 0
+) -> dict[str, float]:
+    """What each limit of the device alone would allow: instructions of the FP64 units, the first-level cache and shared
+    memory, and additions to matrices.
+
+    **Arguments:** `spill`: bytes of stores and loads of spilled registers, counted once a quartet.
+    """
     na, nb, nc, nd = (nsph(l) for l in bra + ket)
     blocks = (na + nb) * (nc + nd)  # elements of K that a quartet adds to
     if tier == "registers":
-        moved = 16.0 * blocks * quartets
+        added = blocks + nc * nd * coulomb
+        moved = (16.0 * added + spill) * quartets
     else:
         nf, roots, row = ncomp(*ket), (sum(bra) + sum(ket)) // 2 + 1, sum(bra) + 1 + (sum(bra) + 1) % 2
+        added = blocks + nf * coulomb
         moved = 24.0 * row * roots * (nf + sum(ket) + 1) * primitives
         moved += 8.0 * na * nb * (2 * nf + 4 * (nc + nd)) * quartets
     return {
-        "FP64": flops(bra, ket, tier, quartets, primitives) / PEAK / 1e12,
-        "shared memory": moved / SHARED / 1e12,
-        "atomics": blocks * quartets / ATOMICS / 1e12,
+        "FP64": flops(bra, ket, tier, quartets, primitives, coulomb, fused=True) / (0.5 * PEAK) / 1e12,
+        "L1": moved / SHARED / 1e12,
+        "atomics": added * quartets / ATOMICS / 1e12,
     }
 
 

@@ -104,7 +104,7 @@ def _call(
 
 def sums(system: measure.System, bra: Pair, ket: Pair, made: Sequence[Kernel], quartets: int):
     """As `measure.sums`, of both kernels."""
-    run = measure.sums(system, {(bra, ket): made[0]})
+    run = measure.sums(system, {(bra, ket): made[:1]})
     twice = functools.partial(_call, made, quartets, ncomp(*bra) * ncomp(*ket))
     with mock.patch.object(_cuda_jk, "call", twice):  # while it is traced
         run()
