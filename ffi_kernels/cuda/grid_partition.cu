@@ -18,10 +18,6 @@
 #define UNSEEN 1e-14      // product, against the largest over the nearest partners, of a candidate that changes nothing
 // Change of a share, in its own units and in those of the largest of the warp, that a partner may have and still be left out.
 #define SMALL_FACTOR (REVERSE ? 1e-12f : 1e-14f)
-// Partners whose u is less than SINGLE times that of those left out come in single precision, which is off by SINGLE^-7 of what they
-// change at most; where they are differentiated, up to SINGLE_MOST.
-#define SINGLE (SCHEME ? 0.0f : REVERSE ? 8.0f : 6.0f)
-#define SINGLE_MOST (REVERSE ? 0.5f : 9.0f)
 #define SMALL_OWN 0.1f  // the least that a point's own atom counts, so that small shares keep their precision
 // Derivatives that are left out: of a partner, and weights of candidates; against the largest |cotangent * share| of the warp, or
 // against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
@@ -72,14 +68,6 @@ __device__ __forceinline__ double reciprocal(double v) {
 #endif
 }
 
-#ifndef EMULATED
-__device__ __forceinline__ float reciprocal(float v) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
-  return y;
-}
-#endif
-
 // 1 / sqrt(v) for v that are no smaller than 1e-290.
 __device__ __forceinline__ double inverse_root(double v) {
 #ifdef EMULATED
@@ -101,9 +89,9 @@ __device__ __forceinline__ void log_slopes(double* t) {
 #pragma unroll
   for (int u = 0; u < N; u++) {
     above[u] = 3.375;
-    // Rounding can make t negative, or 0 here and not where products were made, which fall with its eighth power: below this bound they
-    // are nothing.
-    below[u] = fmax(fabs(t[u]), 1e-15);
+    // Rounding can make t negative, or 0 here and not where products were made, which fall with its eighth power and are
+    // nothing where this is no longer small against t.
+    below[u] = fabs(t[u]) + 1e-15;
   }
 #pragma unroll
   for (int i = 0; i < 3; i++) {
@@ -146,13 +134,12 @@ __device__ __forceinline__ T least_of_warp(T v) {
 }
 
 // Sums of four numbers over the warp: lane l gets that of number l / 8.
-template <class T>
-__device__ __forceinline__ T sums_of_warp(const T* v, int lane) {
+__device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
   const bool high = lane & 16, odd = lane & 8;
-  T a = high ? v[2] : v[0], b = high ? v[3] : v[1];
+  double a = high ? v[2] : v[0], b = high ? v[3] : v[1];
   a += __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 16);
   b += __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 16);
-  T sum = odd ? b : a;
+  double sum = odd ? b : a;
   sum += __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
 #pragma unroll
   for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
@@ -169,28 +156,24 @@ struct Patch {
 
   static constexpr int COLUMNS = REVERSE ? 3 : 2;
   static __device__ __forceinline__ int size(int natm) {
-    return (COLUMNS * 32 + 2 * STAGE + 3 * REVERSE) * BATCH + 4 * 48 + BATCH + 4 + BATCH / 2 + NEAR + (3 * natm + 3) / 4;
+    return (COLUMNS * 32 + 2 * STAGE + 3 * REVERSE) * BATCH + 32 * STAGE + 48 * REVERSE + BATCH / 2 + NEAR + (3 * natm + 3) / 4;
   }
   __device__ __forceinline__ double* memory() const {
     extern __shared__ double shared[];
     return shared + base;
   }
-  // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs; or a SinglePair
+  // [candidate][STAGE] 1 / |R_i - R_j| and shift of pairs
   __device__ __forceinline__ double2* stage() const { return reinterpret_cast<double2*>(memory()); }
   // [candidate][lane] distances; products, and then what they weigh; derivatives with respect to the distances
   __device__ __forceinline__ double* column(int which) const { return memory() + (2 * STAGE + 32 * which) * BATCH + lane; }
   // [candidate][3] sums for the nuclei
   __device__ __forceinline__ double* drawn() const { return memory() + (2 * STAGE + 32 * COLUMNS) * BATCH; }
-  // [4][lane] distances of the partners; in the pullback, where they are not needed after products, what pushes them
+  // [STAGE][lane] distances of the partners
   __device__ __forceinline__ double* lengths() const { return drawn() + 3 * REVERSE * BATCH + lane; }
-  __device__ __forceinline__ float* pushes() const { return reinterpret_cast<float*>(lengths() - lane) + lane; }
-  // [4][lane] how much further partners are than from the centre
-  __device__ __forceinline__ float* beyond() const { return reinterpret_cast<float*>(lengths() - lane + 4 * 32) + lane; }
-  // [candidate] distances from the centre, and the centre
-  __device__ __forceinline__ double* middle() const { return lengths() - lane + 4 * 48; }
-  __device__ __forceinline__ double* centre() const { return middle() + BATCH; }
+  // [4 partners][4 parts][3] sums for the partners
+  __device__ __forceinline__ double* drawn_partners() const { return lengths() - lane + 32 * STAGE; }
   // [candidate] atoms
-  __device__ __forceinline__ int* atoms() const { return reinterpret_cast<int*>(centre() + 4); }
+  __device__ __forceinline__ int* atoms() const { return reinterpret_cast<int*>(drawn_partners() + 48 * REVERSE); }
   // [NEAR] the nearest atoms, and how far they are at most
   __device__ __forceinline__ int* near() const { return atoms() + BATCH; }
   __device__ __forceinline__ float* reach() const { return reinterpret_cast<float*>(near() + NEAR); }
@@ -204,16 +187,13 @@ constexpr float NONE = 3e38f;
 struct Arm {
   double x, y, z;
 };
-struct FloatArm {
-  float x, y, z;
-};
 __device__ __forceinline__ Arm arm_of(const Patch& w, int j) {
   return {w.X - __ldg(w.coords + 3 * j), w.Y - __ldg(w.coords + 3 * j + 1), w.Z - __ldg(w.coords + 3 * j + 2)};
 }
-__device__ __forceinline__ double length_of(const Arm& arm) {
-  const double square = arm.x * arm.x + arm.y * arm.y + arm.z * arm.z;
-  return square * inverse_root(fmax(square, 1e-290));
-}
+__device__ __forceinline__ double square_of(const Arm& arm) { return arm.x * arm.x + arm.y * arm.y + arm.z * arm.z; }
+// 1e145 where there is no length.
+__device__ __forceinline__ double inverse_length_of(const Arm& arm) { return inverse_root(square_of(arm) + 1e-290); }
+__device__ __forceinline__ double length_of(const Arm& arm) { return square_of(arm) * inverse_length_of(arm); }
 
 __device__ __forceinline__ float power(float v, float exponent) { return exp2f(exponent * log2f(v)); }
 
@@ -232,15 +212,10 @@ __device__ __forceinline__ float largest_of(float ri, float rj, float inverse, f
   return fminf(u, 1.0001f * root * root);
 }
 
-// A pair in single precision: what 1 + mu is at the centre, 1 / |R_i - R_j|, shift, and 1 + 2 shift.
-struct __align__(16) SinglePair {
-  float u, inverse, shift, twice;
-};
-
-// Calls visit(first partner, masks, single, apart) for 4 partners at a time, with their pairs in `stage` and their distances in `lengths`
-// and `beyond`: of the nearest partners, of all others, or of all. Bits 8 (k % 4) to 8 (k % 4) + 3 of masks k / 4 say which of the
-// partners candidate k has, the next four which of them in single precision: pairs with u = 1 + nu below `cut` all over the ball, of
-// candidate k in lane k, are left out. apart: from each of the partners to the centre, in lanes `single` and the next 3.
+// Calls visit(first partner, votes, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
+// their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes k / 4 says whether
+// candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out. What is staged
+// for other pairs makes the step 1.
 enum Partners { NEAREST, DISTANT, ALL };
 template <class Visit>
 __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, Partners which, const Visit& visit) {
@@ -248,92 +223,49 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
   double2* stage = w.stage();
   const float* off = w.off();
   const int* atoms = w.atoms();
-  const double* centre = w.centre();
-  const auto to_centre = [&](int j) {
-    return Arm{centre[0] - __ldg(w.coords + 3 * j), centre[1] - __ldg(w.coords + 3 * j + 1), centre[2] - __ldg(w.coords + 3 * j + 2)};
-  };
   const auto partner = [&](int index) { return which == NEAREST ? w.near()[index] : which == ALL || w.off()[index] > 0.0f ? index : -1; };
-  const float dx = static_cast<float>(w.X - centre[0]), dy = static_cast<float>(w.Y - centre[1]), dz = static_cast<float>(w.Z - centre[2]);
-  const float square = dx * dx + dy * dy + dz * dz;
-  if (which != NEAREST) {
-    if ((live >> lane) & 1) w.middle()[lane] = length_of(to_centre(atoms[lane]));
-    __syncwarp();
-  }
 #pragma unroll 1
   for (int base = 0; base < count; base += STAGE) {
     const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
     double2 loaded[BATCH / 4];
+    unsigned votes[BATCH / 4], met_by = 0;  // partners that any candidate has
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
       const int k = 4 * round + (lane >> 3);
+      loaded[round] = {0.0, -1.0};
       if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(atoms[k]) * w.natm + j);
     }
-    FloatArm apart = {};
-    double middle_j = 0.0;
-    if (which != NEAREST) {
-      const Arm arm = to_centre(j < 0 ? 0 : j);
-      middle_j = length_of(arm);
-      apart = {static_cast<float>(arm.x), static_cast<float>(arm.y), static_cast<float>(arm.z)};
-    }
-    unsigned masks[BATCH / 4], later[BATCH / 4], met_by = 0, single_by = 0;  // met_by: partners that any candidate has
+    const float off_j = fabsf(off[j < 0 ? 0 : j]);
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
-      masks[round] = later[round] = 0;
+      votes[round] = 0;
       if (!((live >> 4 * round) & 15)) continue;
       const int k = 4 * round + (lane >> 3);
-      const float limit = __shfl_sync(0xffffffffu, cut, k);
-      bool met = (live >> k) & 1 && j >= 0, roughly = false;
-      if (met) {
+      bool met = loaded[round].x > 0.0;
+      if (which != NEAREST) {
+        const float limit = __shfl_sync(0xffffffffu, cut, k);
         const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
-        const float u = largest_of(fabsf(off[atoms[k]]), fabsf(off[j]), inverse, w.radius) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
+        const float u = largest_of(met ? fabsf(off[atoms[k]]) : 1.0f, off_j, inverse, w.radius) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
         // Derivatives have another factor of 1 / |R_i - R_j|.
-        const float least = which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit;
-        met = !(inverse > 0.0f && inverse < 1.0f && u < least);
-        roughly = which != NEAREST && met && inverse > 0.0f && u < fminf(SINGLE * least, SINGLE_MOST);
-        if (roughly) {
-          const float at = static_cast<float>(1.0 + (w.middle()[k] - middle_j) * loaded[round].x);
-          reinterpret_cast<SinglePair*>(stage)[STAGE * k + (lane & 7)] = {at, inverse, shift, 1.0f + 2.0f * shift};
-        } else {
-          stage[STAGE * k + (lane & 7)] = loaded[round];
-        }
+        met = met && !(inverse < 1.0f && u < (which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit));
       }
-      const unsigned single = __ballot_sync(0xffffffffu, roughly), votes = __ballot_sync(0xffffffffu, met) & ~single;
-      met_by |= votes;
-      single_by |= single;
-      masks[round] = (votes & 0x0f0f0f0fu) | (single & 0x0f0f0f0fu) << 4;
-      later[round] = (votes >> 4 & 0x0f0f0f0fu) | (single & 0xf0f0f0f0u);
+      if (which != ALL && !met && loaded[round].x > 0.0) loaded[round] = {0.0, -1.0};
+      stage[STAGE * k + (lane & 7)] = loaded[round];
+      votes[round] = __ballot_sync(0xffffffffu, loaded[round].x > 0.0 ? met : loaded[round].y != -1.0);
+      met_by |= votes[round];
     }
+    __syncwarp();
     met_by |= met_by >> 16;
-    met_by |= met_by >> 8;
-    single_by |= single_by >> 16;
-    single_by |= single_by >> 8;
+    met_by = (met_by | met_by >> 8) & ((1u << STAGE) - 1);
+    double* lengths = w.lengths();
 #pragma unroll 1
-    for (int half = 0; half < STAGE; half += 4) {
-      const unsigned met = met_by >> half & 15, some = single_by >> half & 15;
-      if (half) {
+    for (int l = 0; l < STAGE; l += 4) {
+      if (!((met_by >> l) & 15)) continue;
 #pragma unroll
-        for (int round = 0; round < BATCH / 4; round++) masks[round] = later[round];
-      }
-      if (!(met | some)) continue;
-      __syncwarp();
-      if (met && (which != ALL)) {
-#pragma unroll
-        for (int l = 0; l < 4; l++) w.lengths()[32 * l] = length_of(arm_of(w, (met >> l) & 1 ? partner(base + half + l) : 0));
-      }
-      if (some) {
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-          // r - c = (r^2 - c^2) / (r + c)
-          const int from = half + l;
-          const float x = __shfl_sync(0xffffffffu, apart.x, from), y = __shfl_sync(0xffffffffu, apart.y, from);
-          const float z = __shfl_sync(0xffffffffu, apart.z, from), c = fmaxf(x * x + y * y + z * z, 1e-12f);
-          const float more = 2.0f * (x * dx + y * dy + z * dz) + square, r = fmaxf(c + more, 1e-12f);
-          w.beyond()[32 * l] = more * reciprocal(r * rsqrtf(r) + c * rsqrtf(c));
-        }
-      }
-      visit(base + half, masks, met | some, apart, half);
+      for (int u = l; u < l + 4; u++) lengths[32 * u] = length_of(arm_of(w, __shfl_sync(0xffffffffu, max(j, 0), u)));
     }
+    visit(base, votes, met_by);
   }
 }
 
@@ -344,47 +276,37 @@ __device__ __forceinline__ int next_of(unsigned& mask, int other) {
   return k;
 }
 
-// What the masks of `sweep` say of candidate k.
-__device__ __forceinline__ unsigned mask_of(const unsigned* masks, int k) {
-  return (k & 8 ? k & 4 ? masks[3] : masks[2] : k & 4 ? masks[1] : masks[0]) >> (8 * (k & 3)) & 255u;
-}
-
-// The product of the steps of a candidate at distance r for those of N partners in the mask.
+// Multiplies N products, of candidates that follow each other at distances r, with their steps for 4 / N partners.
 template <int N>
-__device__ __forceinline__ double product_of(unsigned mask, const double2* pairs, const double* lengths, double r) {
-  double t[N];
-  bool met[N];
+__device__ __forceinline__ void times_steps(const double2* pairs, const double* lengths, const double* r, double* product) {
+  double t[4];
 #pragma unroll
-  for (int u = 0; u < N; u++) {
-    met[u] = N == 4 ? mask >> u & 1 : mask;
-    const int l = N == 4 ? u : next_of(mask, 0);
-    const double2 p = pairs[l];
-    const double mu = (r - lengths[32 * l]) * p.x;
+  for (int u = 0; u < 4; u++) {
+    const int k = u % N, l = u / N;
+    const double2 p = pairs[STAGE * k + l];
+    const double mu = (r[k] - lengths[32 * l]) * p.x;
     t[u] = (1.0 - mu) * (1.0 - p.y * (1.0 + mu));
   }
-  steps<N>(t);
+  steps<4>(t);
 #pragma unroll
-  for (int u = 0; u < N; u++) t[u] = met[u] ? t[u] : 1.0;
-#pragma unroll
-  for (int u = 1; u < N; u++) t[0] *= t[u];
-  return t[0];
+  for (int u = 0; u < 4; u++) product[u % N] *= t[u];
 }
 
-// 1 - s(2 - u) of the four partners in single precision in the mask, of a candidate that is `of_k` further than from the centre: 1 minus the
-// product of all s.
-__device__ __forceinline__ float missing_of(unsigned mask, const SinglePair* pairs, const float* beyond, float of_k) {
-  float u[4];
+// The same for those of 8 partners that are in the mask; r, product: columns.
+template <int N>
+__device__ __forceinline__ void times_all(unsigned mask, const double2* pairs, const double* lengths, const double* r, double* product) {
+  double at[N], value[N];
 #pragma unroll
-  for (int l = 0; l < 4; l++) {
-    const SinglePair p = pairs[l];
-    const float v = p.u + (of_k - beyond[32 * l]) * p.inverse;
-    u[l] = v * (p.twice - p.shift * v);
+  for (int k = 0; k < N; k++) {
+    at[k] = r[32 * k];
+    value[k] = product[32 * k];
   }
-  steps<4>(u);
+#pragma unroll 1
+  for (int l = 0; l < STAGE; l += 4 / N) {
+    if (mask >> l & (N == 4 ? 0x01010101u : 0x03030303u)) times_steps<N>(pairs + l, lengths + 32 * l, at, value);
+  }
 #pragma unroll
-  for (int l = 0; l < 4; l++) u[l] = mask >> l & 1 ? u[l] : 0.0f;
-  const float a = u[0] + u[1] - u[0] * u[1], b = u[2] + u[3] - u[2] * u[3];
-  return a + b - a * b;
+  for (int k = 0; k < N; k++) product[32 * k] = value[k];
 }
 
 // Products of the candidates in `live`, which follow each other, over the nearest partners, with their distances; or, of any, over the
@@ -399,25 +321,16 @@ __device__ __noinline__ void multiply(Patch w, unsigned live, float cut, Partner
       product[32 * k] = 1.0;
     }
   }
-  const auto visit = [&](int, const unsigned* masks, unsigned, const FloatArm&, int half) {
+  const auto visit = [&](int, const unsigned* votes, unsigned) {
 #pragma unroll 1
-    for (unsigned some = live; some;) {
-      const int k = next_of(some, 0);
-      const unsigned both = mask_of(masks, k), mask = both & 15u, single = both >> 4;
-      if (!both) continue;
-      const double of_k = r[32 * k];
-      double value = product[32 * k];
-      const double2* pairs = w.stage() + STAGE * k + half;
-      if (__popc(mask) > 2) {
-        value *= product_of<4>(mask, pairs, w.lengths(), of_k);
-      } else if (mask) {
-        value *= product_of<2>(mask, pairs, w.lengths(), of_k);
+    for (int k = 0; live >> k; k += 4) {
+      const unsigned mask = k & 8 ? k & 4 ? votes[3] : votes[2] : k & 4 ? votes[1] : votes[0];
+      if (!mask) continue;
+      if (live >> k & 12) {
+        times_all<4>(mask, w.stage() + STAGE * k, w.lengths(), r + 32 * k, product + 32 * k);
+      } else {
+        times_all<2>(mask, w.stage() + STAGE * k, w.lengths(), r + 32 * k, product + 32 * k);
       }
-      if (single) {
-        const float further = static_cast<float>(of_k - w.middle()[k]);
-        value -= value * missing_of(single, reinterpret_cast<const SinglePair*>(pairs), w.beyond(), further);
-      }
-      product[32 * k] = value;
     }
   };
   sweep(w, live, cut, which, visit);
@@ -452,39 +365,6 @@ __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, doub
   for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = slope[u];
 }
 
-// The same for the four partners in single precision in the mask, of one candidate with the weight given; returns what is added to its
-// rate.
-__device__ __forceinline__ float single_slopes(unsigned mask, const SinglePair* pairs, const float* beyond, float of_k, float weight,
-                                               float* push, float* along) {
-  float u[4], slope[4], total = 0.0f;
-#pragma unroll
-  for (int l = 0; l < 4; l++) {
-    const SinglePair p = pairs[l];
-    const float v = p.u + (of_k - beyond[32 * l]) * p.inverse;
-    u[l] = v * (p.twice - p.shift * v);
-    slope[l] = -1.6875f * weight * p.inverse * (p.twice - 2.0f * p.shift * v);
-    along[l] = (v - 1.0f) * p.inverse;
-  }
-#pragma unroll
-  for (int i = 0; i < 3; i++) {
-#pragma unroll
-    for (int l = 0; l < 4; l++) {
-      const float h = i < 2 ? 1.5f - 0.5f * u[l] : 0.75f - 0.25f * u[l];
-      slope[l] *= u[l] * (2.0f - u[l]);
-      u[l] *= u[l] * h;
-    }
-  }
-#pragma unroll
-  for (int l = 0; l < 4; l++) {
-    slope[l] *= (1.0f + u[l]) * (1.0f + u[l] * u[l]);  // 1 / s
-    slope[l] = mask >> l & 1 ? slope[l] : 0.0f;
-    along[l] = mask >> l & 1 ? along[l] * slope[l] : 0.0f;
-    push[l] -= slope[l];
-    total += slope[l];
-  }
-  return total;
-}
-
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
 // mean: of |cotangent| over all points. headers, columns: what shares leave behind (headers null: nothing); `taken` of the places for
 // columns are.
@@ -506,283 +386,255 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
 #if REVERSE
   double *rate = w.column(2), *drawn = w.drawn();
 #endif
-  const long long stride = static_cast<long long>(gridDim.x) * warps * 32;
-#pragma unroll 1
-  for (long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32; first < n; first += stride) {
-    const bool used = first + lane < n;
-    const long long point = used ? first + lane : n - 1;
-    const double X = w.X = points[3 * point], Y = w.Y = points[3 * point + 1], Z = w.Z = points[3 * point + 2];
-    const int own = owner[point];
+  const long long first = (static_cast<long long>(blockIdx.x) * warps + warp) * 32;
+  if (first >= n) return;
+  const bool used = first + lane < n;
+  const long long point = used ? first + lane : n - 1;
+  const double X = w.X = points[3 * point], Y = w.Y = points[3 * point + 1], Z = w.Z = points[3 * point + 2];
+  const int own = owner[point];
 #if REVERSE
-    const double seed = used ? cotangent[point] : 0.0;
-    if (!__any_sync(0xffffffffu, seed != 0.0)) {
+  const double seed = used ? cotangent[point] : 0.0;
+  if (!__any_sync(0xffffffffu, seed != 0.0)) {
 #pragma unroll
-      for (int k = 0; k < 3; k++) {
-        if (used) moved[3 * point + k] = 0.0;
-      }
-      continue;
+    for (int k = 0; k < 3; k++) {
+      if (used) moved[3 * point + k] = 0.0;
     }
+    return;
+  }
 #endif
-    // The ball; single precision, and the radius makes up for it.
-    const double cx = sum_of_warp(X) * (1.0 / 32.0), cy = sum_of_warp(Y) * (1.0 / 32.0), cz = sum_of_warp(Z) * (1.0 / 32.0);
-    const auto from_centre = [&](double x, double y, double z) {
-      const float dx = static_cast<float>(x - cx), dy = static_cast<float>(y - cy), dz = static_cast<float>(z - cz);
-      const float square = dx * dx + dy * dy + dz * dz;
-      return square * rsqrtf(fmaxf(square, 1e-30f));
-    };
-    const float radius = -least_of_warp(-1.00001f * from_centre(X, Y, Z)) + 1e-3f;
-    w.radius = radius;
-    __syncwarp();
-    if (lane < 3) w.centre()[lane] = lane == 0 ? cx : lane == 1 ? cy : cz;
-    float best = NONE;
-    int which = 0;
+  // The ball; single precision, and the radius makes up for it.
+  const double cx = sum_of_warp(X) * (1.0 / 32.0), cy = sum_of_warp(Y) * (1.0 / 32.0), cz = sum_of_warp(Z) * (1.0 / 32.0);
+  const auto from_centre = [&](double x, double y, double z) {
+    const float dx = static_cast<float>(x - cx), dy = static_cast<float>(y - cy), dz = static_cast<float>(z - cz);
+    const float square = dx * dx + dy * dy + dz * dz;
+    return square * rsqrtf(fmaxf(square, 1e-30f));
+  };
+  const float radius = -least_of_warp(-1.00001f * from_centre(X, Y, Z)) + 1e-3f;
+  w.radius = radius;
+  __syncwarp();
+  float best = NONE;
+  int which = 0;
 #pragma unroll 1
-    for (int j = lane; j < natm; j += 32) {
-      const float d = from_centre(__ldg(coords + 3 * j), __ldg(coords + 3 * j + 1), __ldg(coords + 3 * j + 2)) + 1e-9f;
-      off[j] = __uint_as_float(__float_as_uint(d) & ~1u);
-      if (d < best) {
-        best = d;
-        which = j;
-      }
+  for (int j = lane; j < natm; j += 32) {
+    const float d = from_centre(__ldg(coords + 3 * j), __ldg(coords + 3 * j + 1), __ldg(coords + 3 * j + 2)) + 1e-9f;
+    off[j] = __uint_as_float(__float_as_uint(d) & ~1u);
+    if (d < best) {
+      best = d;
+      which = j;
     }
-    __syncwarp();
-    off[own] = __uint_as_float(__float_as_uint(off[own]) | 1u);
-    __syncwarp();
-    // The products of candidates in columns: over the nearest partners at first, and then complete.
-    double total = 0.0, owned = 0.0, reference = 0.0;  // reference: the largest over the nearest partners among the nearest atoms
-    int candidates = 0, held = 0, nears = 0;
-    bool ready = false;  // are the columns those of all candidates that matter?
-    double* header = headers + (first >> 5) * HEADER;
-    short* left = reinterpret_cast<short*>(header + 2);
+  }
+  __syncwarp();
+  off[own] = __uint_as_float(__float_as_uint(off[own]) | 1u);
+  __syncwarp();
+  // The products of candidates in columns: over the nearest partners at first, and then complete.
+  double total = 0.0, owned = 0.0, reference = 0.0;  // reference: the largest over the nearest partners among the nearest atoms
+  int candidates = 0, held = 0, nears = 0;
+  bool ready = false;  // are the columns those of all candidates that matter?
+  double* header = headers + (first >> 5) * HEADER;
+  short* left = reinterpret_cast<short*>(header + 2);
 #if REVERSE
-    double factor = 0.0, base = 0.0, at_point[3] = {};
-    float far_point[3] = {};  // of partners in single precision
-    const long long from = __double_as_longlong(header[0]);
-    const bool stored = from >= 0;
-    if (stored) {
-      ready = true;
-      held = static_cast<int>(__double_as_longlong(header[1]));
-      factor = seed * header[8 + lane];
-      if (lane < held) atoms[lane] = left[lane];
-      __syncwarp();
+  double factor = 0.0, base = 0.0, at_point[3] = {};
+  const long long from = __double_as_longlong(header[0]);
+  const bool stored = from >= 0;
+  if (stored) {
+    ready = true;
+    held = static_cast<int>(__double_as_longlong(header[1]));
+    factor = seed * header[8 + lane];
+    if (lane < held) atoms[lane] = left[lane];
+    __syncwarp();
 #pragma unroll 4
-      for (int k = 0; k < held; k++) {
-        r[32 * k] = length_of(arm_of(w, atoms[k]));
-        product[32 * k] = seed * columns[32 * (from + k) + lane];
+    for (int k = 0; k < held; k++) {
+      r[32 * k] = length_of(arm_of(w, atoms[k]));
+      product[32 * k] = seed * columns[32 * (from + k) + lane];
+    }
+  }
+  const auto sum_up = [&](double h, const Arm& arm) {
+    const double along[4] = {h * arm.x, h * arm.y, h * arm.z, 0.0};
+#pragma unroll
+    for (int k = 0; k < 3; k++) at_point[k] += along[k];
+    return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
+  };
+#endif
+  // Whether the product of atom i can matter at a point of the ball where the largest is `largest`.
+  const auto can_matter = [&](int i, float largest) {
+    const bool owns = __float_as_uint(off[i]) & 1;
+    const float enough = fmaxf(static_cast<float>(owns ? 0.01 * NEGLIGIBLE : UNSEEN) * largest, 1e-37f);
+    const float nearest = fmaxf(fabsf(off[i]) - radius, 0.0f);
+    float bound = 1.0f;
+#pragma unroll 1
+    for (int first_m = 0; first_m < nears && !(bound < enough); first_m += 4) {
+      double2 pair[4];  // of partners with i: shifts are reversed
+#pragma unroll
+      for (int u = 0; u < 4; u++) pair[u] = __ldg(pairs + static_cast<long long>(near[min(first_m + u, nears - 1)]) * natm + i);
+#pragma unroll
+      for (int u = 0; u < 4; u++) {
+        const int m = first_m + u;
+        if (m >= nears || near[m] == i) continue;
+        bound *= bound_of(pair[u], fmaxf((nearest - reach[m]) * static_cast<float>(pair[u].x), -1.0f));
       }
     }
-    const auto sum_up = [&](double h, const Arm& arm) {
-      const double along[4] = {h * arm.x, h * arm.y, h * arm.z, 0.0};
-#pragma unroll
-      for (int k = 0; k < 3; k++) at_point[k] += along[k];
-      return __shfl_sync(0xffffffffu, sums_of_warp(along, lane), 8 * lane);  // lanes 0 to 2
-    };
-#endif
-    // Whether the product of atom i can matter at a point of the ball where the largest is `largest`.
-    const auto can_matter = [&](int i, float largest) {
-      const bool owns = __float_as_uint(off[i]) & 1;
-      const float enough = fmaxf(static_cast<float>(owns ? 0.01 * NEGLIGIBLE : UNSEEN) * largest, 1e-37f);
-      const float nearest = fmaxf(fabsf(off[i]) - radius, 0.0f);
-      float bound = 1.0f;
+    return !(bound < enough);
+  };
+  // Appends atoms to the candidates.
+  const auto append = [&](bool reaches, int i) {
+    const unsigned votes = __ballot_sync(0xffffffffu, reaches);
+    if (reaches) list[candidates + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
+    candidates += __popc(votes);
+  };
+  // Leaves out columns from `begin` on where all products are less than `least`, of points' own atoms `least_of_own`; returns the end
+  // of the others.
+  const auto keep = [&](int begin, double least, double least_of_own) {
+    int end = begin;
 #pragma unroll 1
-      for (int m = 0; m < nears && !(bound < enough); m++) {
-        if (near[m] == i) continue;
-        const double2 pair = __ldg(pairs + static_cast<long long>(near[m]) * natm + i);  // of the partner with i: the shift is reversed
-        bound *= bound_of(pair, fmaxf((nearest - reach[m]) * static_cast<float>(pair.x), -1.0f));
+    for (int k = begin; k < held; k++) {
+      const int i = atoms[k];
+      const double limit = (i == own ? least_of_own : least) * reference;
+      if (!__any_sync(0xffffffffu, !(product[32 * k] < limit))) continue;
+      if (end < k) {
+        if (lane == 0) atoms[end] = i;
+        r[32 * end] = r[32 * k];
+        product[32 * end] = product[32 * k];
       }
-      return !(bound < enough);
-    };
-    // Appends atoms to the candidates.
-    const auto append = [&](bool reaches, int i) {
-      const unsigned votes = __ballot_sync(0xffffffffu, reaches);
-      if (reaches) list[candidates + __popc(votes & ((1u << lane) - 1))] = static_cast<short>(i);
-      candidates += __popc(votes);
-    };
-    // Leaves out columns from `begin` on where all products are less than `least`, of points' own atoms `least_of_own`; returns the end
-    // of the others.
-    const auto keep = [&](int begin, double least, double least_of_own) {
-      int end = begin;
+      end++;
+    }
+    __syncwarp();
+    return end;
+  };
+  if (!ready) {
+    // The nearest atoms.
 #pragma unroll 1
-      for (int k = begin; k < held; k++) {
-        const int i = atoms[k];
-        const double limit = (i == own ? least_of_own : least) * reference;
-        if (!__any_sync(0xffffffffu, !(product[32 * k] < limit))) continue;
-        if (end < k) {
-          if (lane == 0) atoms[end] = i;
-          r[32 * end] = r[32 * k];
-          product[32 * end] = product[32 * k];
-        }
-        end++;
-      }
-      __syncwarp();
-      return end;
-    };
-    if (!ready) {
-      // The nearest atoms.
+    for (; nears < NEAR; nears++) {
+      const float least = least_of_warp(best);
+      if (!(least < NONE)) break;
+      const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
+      if (lane == winner) {
+        near[nears] = which;
+        reach[nears] = best + radius;
+        off[which] = -off[which];
+        best = NONE;
 #pragma unroll 1
-      for (; nears < NEAR; nears++) {
-        const float least = least_of_warp(best);
-        if (!(least < NONE)) break;
-        const int winner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best == least))) - 1;
-        if (lane == winner) {
-          near[nears] = which;
-          reach[nears] = best + radius;
-          off[which] = -off[which];
-          best = NONE;
-#pragma unroll 1
-          for (int j = lane; j < natm; j += 32) {
-            if (off[j] > 0.0f && off[j] < best) {
-              best = off[j];
-              which = j;
-            }
+        for (int j = lane; j < natm; j += 32) {
+          if (off[j] > 0.0f && off[j] < best) {
+            best = off[j];
+            which = j;
           }
         }
       }
-      __syncwarp();
-      w.nears = nears;
-      const int mine = lane < nears ? near[lane] : 0;
-      // The product of the nearest atom over the others is at least this.
-      float largest = 1.0f;
-      if (lane > 0 && lane < nears) {
-        const double2 pair = __ldg(pairs + static_cast<long long>(mine) * natm + near[0]);
-        largest = bound_of(pair, fminf((reach[0] - reach[lane] + 2.0f * radius) * static_cast<float>(pair.x), 1.0f));
-      }
-#pragma unroll
-      for (int o = 16; o; o >>= 1) largest *= __shfl_xor_sync(0xffffffffu, largest, o);
-      append(lane < nears && can_matter(mine, largest), mine);
     }
-    // d f = f (d log P_own - sum_i f_i d log P_i)
-    const auto column = [&](int i, double value, double share) {
-      const double part = value * reciprocal(total);
-      return part == 0.0 ? 0.0 : share * ((i == own ? 1.0 : 0.0) - part);
-    };
+    __syncwarp();
+    w.nears = nears;
+    const int mine = lane < nears ? near[lane] : 0;
+    // The product of the nearest atom over the others is at least this.
+    float largest = 1.0f;
+    if (lane > 0 && lane < nears) {
+      const double2 pair = __ldg(pairs + static_cast<long long>(mine) * natm + near[0]);
+      largest = bound_of(pair, fminf((reach[0] - reach[lane] + 2.0f * radius) * static_cast<float>(pair.x), 1.0f));
+    }
+#pragma unroll
+    for (int o = 16; o; o >>= 1) largest *= __shfl_xor_sync(0xffffffffu, largest, o);
+    append(lane < nears && can_matter(mine, largest), mine);
+  }
+  // d f = f (d log P_own - sum_i f_i d log P_i)
+  const auto column = [&](int i, double value, double share) {
+    const double part = value * reciprocal(total);
+    return part == 0.0 ? 0.0 : share * ((i == own ? 1.0 : 0.0) - part);
+  };
 #pragma unroll 1
-    for (int pass = ready; pass <= REVERSE; pass++) {
+  for (int pass = ready; pass <= REVERSE; pass++) {
 #if REVERSE
-      if (pass == 1) base = reciprocal(fmax(-least_of_warp(-fabs(factor)), LEAST_OF_MEAN * __ldg(mean)));
+    if (pass == 1) base = reciprocal(fmax(-least_of_warp(-fabs(factor)), LEAST_OF_MEAN * __ldg(mean)));
 #endif
-      bool room = true;
-      if (!ready) held = 0;
-      int next = 0, complete = 0;
-      do {
-        if (!ready) {
+    bool room = true;
+    if (!ready) held = 0;
+    int next = 0, complete = 0;
+    do {
+      if (!ready) {
 #pragma unroll 1
-          while (next < candidates && held < BATCH) {
-            const int begin = held, count = min(BATCH - held, candidates - next);
-            const bool start = pass == 0 && next == 0;
-            __syncwarp();
-            if (lane < count) atoms[begin + lane] = list[next + lane];
-            __syncwarp();
-            held += count;
-            next += count;
-            multiply(w, (1u << held) - (1u << begin), 0.0f, NEAREST);
-            if (start) {
+        while (next < candidates && held < BATCH) {
+          const int begin = held, count = min(BATCH - held, candidates - next);
+          const bool start = pass == 0 && next == 0;
+          __syncwarp();
+          if (lane < count) atoms[begin + lane] = list[next + lane];
+          __syncwarp();
+          held += count;
+          next += count;
+          multiply(w, (1u << held) - (1u << begin), 0.0f, NEAREST);
+          if (start) {
 #pragma unroll 1
-              for (int k = 0; k < held; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
-            }
-            held = keep(begin, UNSEEN, 0.01 * NEGLIGIBLE);
-            if (start) {
-              const float largest = static_cast<float>(least_of_warp(reference));
-#pragma unroll 1
-              for (int i = lane; i - lane < natm; i += 32) append(i < natm && off[i] > 0.0f && can_matter(i, largest), i);
-              __syncwarp();
-            }
+            for (int k = 0; k < held; k++) reference = product[32 * k] < reference ? reference : product[32 * k];
           }
-          float cut = 0.0f;
-          const double scale = reciprocal(reference);
+          held = keep(begin, UNSEEN, 0.01 * NEGLIGIBLE);
+          if (start) {
+            const float largest = static_cast<float>(least_of_warp(reference));
+#pragma unroll 1
+            for (int i = lane; i - lane < natm; i += 32) append(i < natm && off[i] > 0.0f && can_matter(i, largest), i);
+            __syncwarp();
+          }
+        }
+        float cut = 0.0f;
+        const double scale = reciprocal(reference);
+#pragma unroll 1
+        for (int k = complete; k < held; k++) {
+          // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
+          const float part = fmaxf(static_cast<float>(product[32 * k] * scale), atoms[k] == own ? SMALL_OWN : 0.0f);
+          const float limit = least_of_warp(SCHEME ? 0.36f : power(SMALL_FACTOR / (8.6f * part + 1e-30f), 0.125f));
+          if (lane == k) cut = limit;
+        }
+        multiply(w, (1u << held) - (1u << complete), cut, DISTANT);
+        if (pass == 0) {
 #pragma unroll 1
           for (int k = complete; k < held; k++) {
-            // A partner leaves out at most 8.6 u^8, u = (1 + mu) (1 + 2 a); with Stratmann's step nothing where u < 0.36.
-            const float part = fmaxf(static_cast<float>(product[32 * k] * scale), atoms[k] == own ? SMALL_OWN : 0.0f);
-            const float limit = least_of_warp(SCHEME ? 0.36f : power(SMALL_FACTOR / (8.6f * part + 1e-30f), 0.125f));
-            if (lane == k) cut = limit;
+            total += product[32 * k];
+            if (atoms[k] == own) owned = product[32 * k];
           }
-          multiply(w, (1u << held) - (1u << complete), cut, DISTANT);
+        }
+        held = complete = keep(complete, SMALL_COLUMN, SMALL_COLUMN);
+        if (next < candidates) {
+          if (held < BATCH) continue;
           if (pass == 0) {
-#pragma unroll 1
-            for (int k = complete; k < held; k++) {
-              total += product[32 * k];
-              if (atoms[k] == own) owned = product[32 * k];
-            }
-          }
-          held = complete = keep(complete, SMALL_COLUMN, SMALL_COLUMN);
-          if (next < candidates) {
-            if (held < BATCH) continue;
-            if (pass == 0) {
-              room = false;
-              held = complete = 0;
-              continue;
-            }
+            room = false;
+            held = complete = 0;
+            continue;
           }
         }
+      }
 #if REVERSE
-        if (pass == 0) continue;
-        unsigned live = 0;
-        float cut = 0.0f;
+      if (pass == 0) continue;
+      unsigned live = 0;
+      float cut = 0.0f;
 #pragma unroll 1
-        for (int k = 0; k < held; k++) {
-          const double weight = stored ? product[32 * k] : column(atoms[k], product[32 * k], factor);
-          const float size = fabsf(static_cast<float>(weight * base));
-          if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) continue;
-          live |= 1u << k;
-          // The derivative of that tail is at most 137 u^7 / R.
-          const float limit = least_of_warp(SCHEME ? 0.36f : power(SMALL_SLOPE / (137.0f * size + 1e-37f), 1.0f / 7.0f));
-          if (lane == k) cut = limit;
-          product[32 * k] = weight;
-          rate[32 * k] = 0.0;
-        }
-        __syncwarp();
-        for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
-        const int component = min(lane & 7, 2);
-        const auto visit = [&](int first_partner, const unsigned* masks, unsigned met, const FloatArm& apart, int half) {
-          // Partners in single precision: `drawn_4` of the one of them that lanes 8 l ... 8 l + 2 are for.
-          float pushed[4] = {};
-          double drawn_4 = 0.0;
-          const double place_4 = __ldg(coords + 3 * min(first_partner + (lane >> 3), natm - 1) + component);
+      for (int k = 0; k < held; k++) {
+        const double weight = stored ? product[32 * k] : column(atoms[k], product[32 * k], factor);
+        const float size = fabsf(static_cast<float>(weight * base));
+        if (!__any_sync(0xffffffffu, !(size <= SMALL_WEIGHT))) continue;
+        live |= 1u << k;
+        // The derivative of that tail is at most 137 u^7 / R.
+        const float limit = least_of_warp(SCHEME ? 0.36f : power(SMALL_SLOPE / (137.0f * size + 1e-37f), 1.0f / 7.0f));
+        if (lane == k) cut = limit;
+        product[32 * k] = weight;
+        rate[32 * k] = 0.0;
+      }
+      __syncwarp();
+      for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
+      const int component = min(lane & 7, 2);
+      const auto visit = [&](int first_partner, const unsigned* votes, unsigned some) {
 #pragma unroll 1
-          for (unsigned some = live; some;) {
-            const int k = next_of(some, 0);
-            const unsigned single = mask_of(masks, k) >> 4;
-            if (!single) continue;
-            const auto* pairs = reinterpret_cast<const SinglePair*>(w.stage() + STAGE * k + half);
-            float along[4];
-            rate[32 * k] += single_slopes(single, pairs, w.beyond(), static_cast<float>(r[32 * k] - w.middle()[k]),
-                                          static_cast<float>(product[32 * k]), pushed, along);
-            double v = sums_of_warp(along, lane) * (__ldg(coords + 3 * atoms[k] + component) - place_4);
-            drawn_4 += v;
-            v += __shfl_xor_sync(0xffffffffu, v, 8);
-            v += __shfl_xor_sync(0xffffffffu, v, 16);
-            if (lane < 3) drawn[3 * k + component] -= v;
-            __syncwarp();
-          }
-#pragma unroll
-          for (int l = 0; l < 4; l++) w.pushes()[32 * l] = pushed[l];
+        for (int half = 0; half < STAGE; half += 4) {
+          const unsigned met = some >> half & 15;
+          if (!met) continue;
+          double* pushes = w.lengths() + 32 * half;  // take the places of the distances
 #pragma unroll 1
-          while (met) {
-            const int l = next_of(met, 0), j = first_partner + l;
+          for (int l = 0; l < 4; l++) {
             const double2* pair = w.stage() + half + l;
+            const double length = pushes[32 * l];
             unsigned mask = 0;
 #pragma unroll
             for (int round = 0; round < BATCH / 4; round++) {
               // Bits 0, 8, 16 and 24 side by side.
-              mask |= ((((masks[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
+              mask |= ((((votes[round] >> (half + l)) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
             }
-            double drawn_j = __shfl_sync(0xffffffffu, drawn_4, 8 * l + (lane & 7));
-            if (!mask) {
-              const float x = __shfl_sync(0xffffffffu, apart.x, half + l) + static_cast<float>(X - w.centre()[0]);
-              const float y = __shfl_sync(0xffffffffu, apart.y, half + l) + static_cast<float>(Y - w.centre()[1]);
-              const float z = __shfl_sync(0xffffffffu, apart.z, half + l) + static_cast<float>(Z - w.centre()[2]);
-              const float h = w.pushes()[32 * l] * rsqrtf(fmaxf(x * x + y * y + z * z, 1e-30f)), pull[4] = {h * x, h * y, h * z, 0.0f};
-#pragma unroll
-              for (int i = 0; i < 3; i++) far_point[i] += pull[i];
-              const float sum = __shfl_sync(0xffffffffu, sums_of_warp(pull, lane), 8 * lane);
-              if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
-              continue;
-            }
-            const Arm arm = arm_of(w, j);
-            const double length = length_of(arm), place = __ldg(coords + 3 * j + component);
-            double push = w.pushes()[32 * l];
-            if (lane >= 8) drawn_j = 0.0;
+            const double place = __ldg(coords + 3 * min(first_partner + half + l, natm - 1) + component);
+            double push = 0.0, drawn_j = 0.0;
 #pragma unroll 1
             while (mask) {
               int k[4] = {-1, -1, -1, -1};
@@ -799,68 +651,91 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
                 drawn[3 * whose + component] -= v;
                 drawn_j += v;
               }
+              __syncwarp();  // other lanes may add to `drawn` next
             }
-            drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 8);
-            drawn_j += __shfl_xor_sync(0xffffffffu, drawn_j, 16);
-            __syncwarp();  // other lanes may add to `drawn` next
-            const double sum = sum_up(length > 0.0 ? push * reciprocal(length) : 0.0, arm);
-            if (lane < 3) atomicAdd(centers + 3 * j + lane, drawn_j - sum);
+            pushes[32 * l] = push;
+            if ((lane & 7) < 3) w.drawn_partners()[3 * (4 * l + (lane >> 3)) + component] = drawn_j;
           }
-        };
-        sweep(w, live, cut, ALL, visit);
-        __syncwarp();
-#pragma unroll 1
-        for (unsigned some = live; some; some &= some - 1) {
-          const int k = __ffs(static_cast<int>(some)) - 1, i = atoms[k];
-          const Arm arm = arm_of(w, i);
-          const double sum = sum_up(r[32 * k] > 0.0 ? rate[32 * k] * reciprocal(r[32 * k]) : 0.0, arm);
-          if (lane < 3) atomicAdd(centers + 3 * i + lane, drawn[3 * k + lane] - sum);
+          __syncwarp();
+          // Lanes 8 l ... 8 l + 2 are for partner l.
+          double pull[3][4];
+#pragma unroll
+          for (int l = 0; l < 4; l++) {
+            const Arm arm = arm_of(w, min(first_partner + half + l, natm - 1));
+            const double h = pushes[32 * l] * inverse_length_of(arm);
+            pull[0][l] = h * arm.x;
+            pull[1][l] = h * arm.y;
+            pull[2][l] = h * arm.z;
+          }
+          double sum[3];
+#pragma unroll
+          for (int i = 0; i < 3; i++) {
+#pragma unroll
+            for (int l = 0; l < 4; l++) at_point[i] += pull[i][l];
+            sum[i] = sums_of_warp(pull[i], lane);
+          }
+          if ((lane & 7) < 3 && met >> (lane >> 3) & 1) {
+            double v = -(component == 0 ? sum[0] : component == 1 ? sum[1] : sum[2]);
+#pragma unroll
+            for (int part = 0; part < 4; part++) v += w.drawn_partners()[3 * (4 * (lane >> 3) + part) + component];
+            atomicAdd(centers + 3 * (first_partner + half + (lane >> 3)) + component, v);
+          }
+          __syncwarp();
         }
-        held = complete = 0;
-#endif
-      } while (!ready && next < candidates);
-      if (pass == 0) {
-        ready = room;
-        owned *= reciprocal(total);
-        if (owned < NEGLIGIBLE) owned = 0.0;
-#if REVERSE
-        factor = seed * owned;
-#endif
+      };
+      sweep(w, live, cut, ALL, visit);
+      __syncwarp();
+#pragma unroll 1
+      for (unsigned some = live; some; some &= some - 1) {
+        const int k = __ffs(static_cast<int>(some)) - 1, i = atoms[k];
+        const Arm arm = arm_of(w, i);
+        const double sum = sum_up(r[32 * k] > 0.0 ? rate[32 * k] * reciprocal(r[32 * k]) : 0.0, arm);
+        if (lane < 3) atomicAdd(centers + 3 * i + lane, drawn[3 * k + lane] - sum);
       }
+      held = complete = 0;
+#endif
+    } while (!ready && next < candidates);
+    if (pass == 0) {
+      ready = room;
+      owned *= reciprocal(total);
+      if (owned < NEGLIGIBLE) owned = 0.0;
+#if REVERSE
+      factor = seed * owned;
+#endif
     }
+  }
 #if REVERSE
 #pragma unroll
-    for (int k = 0; k < 3; k++) {
-      if (used) moved[3 * point + k] = at_point[k] + far_point[k];
-    }
-#else
-    if (used) fraction[point] = owned;
-    if (!headers) continue;
-    long long to = -1;
-    unsigned live = 0;
-    if (ready) {
-#pragma unroll 1
-      for (int k = 0; k < held; k++) {
-        product[32 * k] = column(atoms[k], product[32 * k], owned);
-        if (__any_sync(0xffffffffu, !(fabs(product[32 * k]) <= SMALL_COLUMN))) live |= 1u << k;
-      }
-      if (lane == 0) to = static_cast<long long>(atomicAdd(taken, static_cast<unsigned long long>(__popc(live))));
-      to = __shfl_sync(0xffffffffu, to, 0);
-      if (to + __popc(live) > places) to = -1;
-    }
-    header[8 + lane] = owned;
-    if (lane == 0) {
-      header[0] = __longlong_as_double(to);
-      header[1] = __longlong_as_double(__popc(live));
-    }
-    if (to < 0) continue;
-#pragma unroll 1
-    for (int m = 0; live; m++) {
-      const int k = __ffs(static_cast<int>(live)) - 1;
-      live &= live - 1;
-      if (lane == 0) left[m] = static_cast<short>(atoms[k]);
-      columns[32 * (to + m) + lane] = product[32 * k];
-    }
-#endif
+  for (int k = 0; k < 3; k++) {
+    if (used) moved[3 * point + k] = at_point[k];
   }
+#else
+  if (used) fraction[point] = owned;
+  if (!headers) return;
+  long long to = -1;
+  unsigned live = 0;
+  if (ready) {
+#pragma unroll 1
+    for (int k = 0; k < held; k++) {
+      product[32 * k] = column(atoms[k], product[32 * k], owned);
+      if (__any_sync(0xffffffffu, !(fabs(product[32 * k]) <= SMALL_COLUMN))) live |= 1u << k;
+    }
+    if (lane == 0) to = static_cast<long long>(atomicAdd(taken, static_cast<unsigned long long>(__popc(live))));
+    to = __shfl_sync(0xffffffffu, to, 0);
+    if (to + __popc(live) > places) to = -1;
+  }
+  header[8 + lane] = owned;
+  if (lane == 0) {
+    header[0] = __longlong_as_double(to);
+    header[1] = __longlong_as_double(__popc(live));
+  }
+  if (to < 0) return;
+#pragma unroll 1
+  for (int m = 0; live; m++) {
+    const int k = __ffs(static_cast<int>(live)) - 1;
+    live &= live - 1;
+    if (lane == 0) left[m] = static_cast<short>(atoms[k]);
+    columns[32 * (to + m) + lane] = product[32 * k];
+  }
+#endif
 }

@@ -19,7 +19,7 @@ _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does 
 
 def _bytes(natm: int, warps: int, reverse: bool) -> int:
     columns = (3 if reverse else 2) * 32 + 2 * _STAGE + (3 if reverse else 0)
-    of_warp = columns * _BATCH + 4 * 48 + _BATCH + 4 + _BATCH // 2 + _NEAR + (3 * natm + 3) // 4
+    of_warp = columns * _BATCH + 32 * _STAGE + (48 if reverse else 0) + _BATCH // 2 + _NEAR + (3 * natm + 3) // 4
     return 8 * warps * (of_warp + of_warp % 2)
 
 
@@ -67,7 +67,8 @@ def _call(coords, points, owner, radii, others, buffers, partition, shapes, zero
     sizes = (int32(natm), int64(n), int64(_COLUMNS * _groups(n)))
     arguments = (*map(operand, range(4)), *buffers, *sizes)
     shared = _bytes(natm, warps, reverse)
-    step = Step(unit_of(partition, reverse), "grid_partition", 32 * warps, arguments, shared=shared)
+    grid = -(-_groups(n) // warps)  # groups of points cost very different times: the device deals them out
+    step = Step(unit_of(partition, reverse), "grid_partition", 32 * warps, arguments, grid=grid, shared=shared)
     operands = (coords, points, owner, _pairs(coords, radii), *others)
     return call("jaxqc_grid_partition", [step], shapes, *operands, zeroed=zeroed)
 
