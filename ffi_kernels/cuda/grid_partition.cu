@@ -22,6 +22,10 @@
 // Derivatives that are left out: of a partner, and weights of candidates; against the largest |cotangent * share| of the warp, or
 // against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
 #define SMALL_SLOPE 1e-11f
+// Partners whose u is less than SINGLE times that of those left out, and than SINGLE_MOST, are differentiated in single precision, which
+// is off by 1e-6 of SMALL_SLOPE times SINGLE^7 at most.
+#define SINGLE (SCHEME ? 0.0f : 8.0f)
+#define SINGLE_MOST 0.5f
 #define SMALL_WEIGHT 1e-13f
 #define LEAST_OF_MEAN 0.1
 #define SMALL_COLUMN 1e-14  // complete products, and d f / d log P_i, that derivatives do without
@@ -212,7 +216,7 @@ __device__ __forceinline__ float largest_of(float ri, float rj, float inverse, f
   return fminf(u, 1.0001f * root * root);
 }
 
-// Calls visit(first partner, votes, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
+// Calls visit(first partner, votes, votes for single precision, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
 // their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes k / 4 says whether
 // candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out. What is staged
 // for other pairs makes the step 1.
@@ -228,7 +232,7 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
   for (int base = 0; base < count; base += STAGE) {
     const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
     double2 loaded[BATCH / 4];
-    unsigned votes[BATCH / 4], met_by = 0;  // partners that any candidate has
+    unsigned votes[BATCH / 4], single[BATCH / 4], met_by = 0;  // met_by: partners that any candidate has
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
       const int k = 4 * round + (lane >> 3);
@@ -239,21 +243,27 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
-      votes[round] = 0;
+      votes[round] = single[round] = 0;
       if (!((live >> 4 * round) & 15)) continue;
       const int k = 4 * round + (lane >> 3);
-      bool met = loaded[round].x > 0.0;
+      bool met = loaded[round].x > 0.0, roughly = false;
       if (which != NEAREST) {
         const float limit = __shfl_sync(0xffffffffu, cut, k);
         const float inverse = static_cast<float>(loaded[round].x), shift = static_cast<float>(loaded[round].y);
         const float u = largest_of(met ? fabsf(off[atoms[k]]) : 1.0f, off_j, inverse, w.radius) * (1.0f + 2.0f * fmaxf(shift, 0.0f));
         // Derivatives have another factor of 1 / |R_i - R_j|.
-        met = met && !(inverse < 1.0f && u < (which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit));
+        const float least = which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit;
+        met = met && !(inverse < 1.0f && u < least);
+        roughly = which == ALL && met && u < fminf(SINGLE * least, SINGLE_MOST);
       }
       if (which != ALL && !met && loaded[round].x > 0.0) loaded[round] = {0.0, -1.0};
       stage[STAGE * k + (lane & 7)] = loaded[round];
       votes[round] = __ballot_sync(0xffffffffu, loaded[round].x > 0.0 ? met : loaded[round].y != -1.0);
       met_by |= votes[round];
+      if (which == ALL) {
+        single[round] = __ballot_sync(0xffffffffu, roughly);
+        votes[round] &= ~single[round];
+      }
     }
     __syncwarp();
     met_by |= met_by >> 16;
@@ -265,7 +275,7 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
 #pragma unroll
       for (int u = l; u < l + 4; u++) lengths[32 * u] = length_of(arm_of(w, __shfl_sync(0xffffffffu, max(j, 0), u)));
     }
-    visit(base, votes, met_by);
+    visit(base, votes, single, met_by);
   }
 }
 
@@ -321,7 +331,7 @@ __device__ __noinline__ void multiply(Patch w, unsigned live, float cut, Partner
       product[32 * k] = 1.0;
     }
   }
-  const auto visit = [&](int, const unsigned* votes, unsigned) {
+  const auto visit = [&](int, const unsigned* votes, const unsigned*, unsigned) {
 #pragma unroll 1
     for (int k = 0; live >> k; k += 4) {
       const unsigned mask = k & 8 ? k & 4 ? votes[3] : votes[2] : k & 4 ? votes[1] : votes[0];
@@ -363,6 +373,57 @@ __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, doub
   }
 #pragma unroll
   for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = slope[u];
+}
+
+// The same in single precision, for four partners with small u = 1 + nu: s(2 - u) is 1 - s(u).
+__device__ __forceinline__ void single_slopes(unsigned& mask, const double2* pair, double length, const double* r, const double* weight,
+                                              double* rate, double& push, int* k, double* along) {
+  float u[4], slope[4], shorter[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    k[i] = next_of(mask, -1);
+    const int safe = k[i] < 0 ? k[0] : k[i];
+    const double2 p = pair[STAGE * safe];
+    const float inverse = static_cast<float>(p.x), shift = static_cast<float>(p.y);
+    const float v = static_cast<float>(1.0 + (r[32 * safe] - length) * p.x), twice = 1.0f + 2.0f * shift;
+    u[i] = v * (twice - shift * v);
+    slope[i] = -1.6875f * static_cast<float>(weight[32 * safe]) * inverse * (twice - 2.0f * shift * v);
+    shorter[i] = (v - 1.0f) * inverse;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) slope[i] *= u[i] * (2.0f - u[i]);
+#pragma unroll
+  for (int turn = 0; turn < 2; turn++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) u[i] *= u[i] * (1.5f - 0.5f * u[i]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) slope[i] *= u[i] * (2.0f - u[i]);
+  }
+  float pushed = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float rest = u[i] * u[i] * (0.75f - 0.25f * u[i]);  // 1 / (1 - rest) is this product but for rest^4
+    slope[i] *= (1.0f + rest) * (1.0f + rest * rest);
+    pushed += k[i] < 0 ? 0.0f : slope[i];
+    along[i] = slope[i] * shorter[i];
+  }
+  push -= pushed;
+  double sum[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) sum[i] = rate[32 * (k[i] < 0 ? k[0] : k[i])] + slope[i];
+#pragma unroll
+  for (int i = 0; i < 4; i++) rate[32 * (k[i] < 0 ? k[0] : k[i])] = sum[i];
+}
+
+// Which candidates have partner l, from the votes of `sweep`.
+__device__ __forceinline__ unsigned candidates_of(const unsigned* votes, int l) {
+  unsigned mask = 0;
+#pragma unroll
+  for (int round = 0; round < BATCH / 4; round++) {
+    // Bits 0, 8, 16 and 24 side by side.
+    mask |= ((((votes[round] >> l) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
+  }
+  return mask;
 }
 
 // pairs (natm, natm): 1 / |R_i - R_j| (0 for one place) and the shift a_ij; (0, -1), which makes the step 1, on the diagonal.
@@ -617,7 +678,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       __syncwarp();
       for (int k = lane; k < 3 * BATCH; k += 32) drawn[k] = 0.0;
       const int component = min(lane & 7, 2);
-      const auto visit = [&](int first_partner, const unsigned* votes, unsigned some) {
+      const auto visit = [&](int first_partner, const unsigned* votes, const unsigned* single, unsigned some) {
 #pragma unroll 1
         for (int half = 0; half < STAGE; half += 4) {
           const unsigned met = some >> half & 15;
@@ -627,19 +688,16 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
           for (int l = 0; l < 4; l++) {
             const double2* pair = w.stage() + half + l;
             const double length = pushes[32 * l];
-            unsigned mask = 0;
-#pragma unroll
-            for (int round = 0; round < BATCH / 4; round++) {
-              // Bits 0, 8, 16 and 24 side by side.
-              mask |= ((((votes[round] >> (half + l)) & 0x01010101u) * 0x01020408u) >> 24 & 15u) << (4 * round);
-            }
+            unsigned mask = candidates_of(votes, half + l), roughly = candidates_of(single, half + l);
             const double place = __ldg(coords + 3 * min(first_partner + half + l, natm - 1) + component);
             double push = 0.0, drawn_j = 0.0;
 #pragma unroll 1
-            while (mask) {
+            while (mask | roughly) {
               int k[4] = {-1, -1, -1, -1};
               double along[4] = {};
-              if (__popc(mask) > 2) {
+              if (!mask) {
+                single_slopes(roughly, pair, length, r, product, rate, push, k, along);
+              } else if (__popc(mask) > 2) {
                 slopes<4>(mask, pair, length, r, product, rate, push, k, along);
               } else {
                 slopes<2>(mask, pair, length, r, product, rate, push, k, along);
