@@ -11,7 +11,7 @@ from jaxqc.gpu._launch import architecture
 from jaxqc.xc._cuda_units import shared_limit
 from jaxqc.xc._grid_becke import PARTITIONS, reference_fractions
 
-_BATCH, _STAGE, _NEAR, _HEADER = 16, 8, 16, 40  # see grid_partition.cu
+_BATCH, _STAGE, _NEAR, _HEADER = 16, 8, 16, 40  # see grid_patch.cuh
 _COLUMNS = 10  # of a warp, on average, that there is place for; chains, clusters and drugs leave 8 or 9 behind
 _WARPS = 4  # of a block
 _CHUNK = 1 << 24  # points times pairs of atoms at a time where the kernel does not take so many atoms
@@ -44,7 +44,8 @@ def _pairs(coords, radii):
 def unit_of(partition: str, reverse: bool) -> Unit:
     """The kernel of a partition, for shares or for their transposed derivative."""
     defines = (("SCHEME", PARTITIONS.index(partition)), ("REVERSE", int(reverse)), ("BLOCKS", 3 if reverse else 4))
-    return Unit("grid_partition.cu", ("grid_partition",), defines)
+    headers = ("grid_steps.cuh", "grid_patch.cuh", "grid_products.cuh", "grid_pullback.cuh")
+    return Unit("grid_partition.cu", ("grid_partition",), defines, headers)
 
 
 def _groups(n: int) -> int:
