@@ -19,17 +19,21 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
   const float* off = w.off();
   const int* atoms = w.atoms();
   const auto partner = [&](int index) { return which == NEAREST ? w.near()[index] : which == ALL || w.off()[index] > 0.0f ? index : -1; };
-#pragma unroll 1
-  for (int base = 0; base < count; base += STAGE) {
-    const int index = base + (lane & 7), j = index < count ? partner(index) : -1;
-    double2 loaded[BATCH / 4];
-    unsigned votes[BATCH / 4], single[BATCH / 4], met_by = 0;  // met_by: partners that any candidate has
+  double2 loaded[BATCH / 4];
+  int j = -1;
+  const auto load = [&](int index) {
+    j = index < count ? partner(index) : -1;
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
       const int k = 4 * round + (lane >> 3);
       loaded[round] = {0.0, -1.0};
       if ((live >> k) & 1 && j >= 0) loaded[round] = __ldg(w.pairs + static_cast<long long>(atoms[k]) * w.natm + j);
     }
+  };
+  load(lane & 7);
+#pragma unroll 1
+  for (int base = 0; base < count; base += STAGE) {
+    unsigned votes[BATCH / 4], single[BATCH / 4], met_by = 0;  // met_by: partners that any candidate has
     const float off_j = fabsf(off[j < 0 ? 0 : j]);
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
@@ -66,6 +70,7 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
 #pragma unroll
       for (int u = l; u < l + 4; u++) lengths[32 * u] = length_of(arm_of(w, __shfl_sync(0xffffffffu, max(j, 0), u)));
     }
+    load(base + STAGE + (lane & 7));  // ahead
     visit(base, votes, single, met_by);
   }
 }

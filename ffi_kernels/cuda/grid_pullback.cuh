@@ -33,7 +33,7 @@ __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, doub
 
 // The same in single precision, for four partners with small u = 1 + nu: s(2 - u) is 1 - s(u).
 __device__ __forceinline__ void single_slopes(unsigned& mask, const double2* pair, double length, const double* r, const double* weight,
-                                              double* rate, double& push, int* k, double* along) {
+                                              double* rate, double& push, int* k, float* along) {
   float u[4], slope[4], shorter[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -106,15 +106,20 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
 #pragma unroll 1
         while (mask | roughly) {
           int k[4] = {-1, -1, -1, -1};
-          double along[4] = {};
-          if (!mask) {
-            single_slopes(roughly, pair, length, r, weight, rate, push, k, along);
-          } else if (__popc(mask) > 2) {
-            slopes<4>(mask, pair, length, r, weight, rate, push, k, along);
+          double sum;
+          if (mask) {
+            double along[4] = {};
+            if (__popc(mask) > 2) {
+              slopes<4>(mask, pair, length, r, weight, rate, push, k, along);
+            } else {
+              slopes<2>(mask, pair, length, r, weight, rate, push, k, along);
+            }
+            sum = sums_of_warp(along, lane);
           } else {
-            slopes<2>(mask, pair, length, r, weight, rate, push, k, along);
+            float along[4];
+            single_slopes(roughly, pair, length, r, weight, rate, push, k, along);
+            sum = sums_of_warp(along, lane);
           }
-          const double sum = sums_of_warp(along, lane);
           const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
           if (whose >= 0 && (lane & 7) < 3) {
             const double v = sum * (__ldg(w.coords + 3 * atoms[whose] + component) - place);

@@ -108,12 +108,13 @@ __device__ __forceinline__ T least_of_warp(T v) {
 }
 
 // Sums of four numbers over the warp: lane l gets that of number l / 8.
-__device__ __forceinline__ double sums_of_warp(const double* v, int lane) {
+template <class T>
+__device__ __forceinline__ T sums_of_warp(const T* v, int lane) {
   const bool high = lane & 16, odd = lane & 8;
-  double a = high ? v[2] : v[0], b = high ? v[3] : v[1];
+  T a = high ? v[2] : v[0], b = high ? v[3] : v[1];
   a += __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 16);
   b += __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 16);
-  double sum = odd ? b : a;
+  T sum = odd ? b : a;
   sum += __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
 #pragma unroll
   for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
