@@ -463,6 +463,12 @@ def test_a_first_calculation_compiles_two_programs(guess, cycles):
     assert sum("backend_compile" in event for event in events) == 2
 
 
+def test_programs_of_known_functions_have_no_part_on_the_host(hydrogen_fluoride):
+    program = jax.jit(lambda x: jaxqc.energy(hydrogen_fluoride.with_coords(x)))
+    text = program.lower(hydrogen_fluoride.coords).as_text()
+    assert "jaxqc_jk" in text and "callback" not in text
+
+
 def test_second_geometry_compiles_nothing(hydrogen_fluoride):
     jaxqc.energy(hydrogen_fluoride)
     jaxqc.gradient(hydrogen_fluoride)

@@ -191,7 +191,8 @@ def _gradient(arguments, reference, method, converged):
 def _run(checked: Options, callback) -> Solution:
     """The converged solution; a constant with respect to differentiation."""
     arguments = jax.lax.stop_gradient(checked.arguments)
-    guess = jax.lax.stop_gradient(guess_density(arguments.mol, checked.reference, checked.guess))
+    # Of the molecule itself: within jit stop_gradient traces what is known.
+    guess = jax.lax.stop_gradient(guess_density(checked.arguments.mol, checked.reference, checked.guess))
     guess = replicated(guess, checked.method.mesh)
     handle = _report.register(callback) if callback is not None else 0
     # Arrays of NumPy: to make one of JAX from each outside of jit would compile a program.

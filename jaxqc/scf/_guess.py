@@ -89,12 +89,12 @@ def atoms_density(mol):
     def host(exponents, coefficients):
         return _atoms_density(mol, np.asarray(exponents), np.asarray(coefficients))
 
-    arrays = jax.lax.stop_gradient((mol.exponents, mol.coefficients))
+    arrays = (mol.exponents, mol.coefficients)
     if not any(isinstance(a, Tracer) for a in arrays):
         return host(*arrays)
 
     shape = jax.ShapeDtypeStruct((mol.nao, mol.nao), jnp.float64)
-    return jax.pure_callback(host, shape, *arrays, vmap_method="sequential")
+    return jax.pure_callback(host, shape, *jax.lax.stop_gradient(arrays), vmap_method="sequential")
 
 
 def _atoms_density(mol, exponents, coefficients):
