@@ -31,44 +31,38 @@ __device__ __forceinline__ void slopes(unsigned& mask, const double2* pair, doub
   for (int u = 0; u < N; u++) rate[32 * (k[u] < 0 ? k[0] : k[u])] = slope[u];
 }
 
-// The same in single precision, for four partners with small u = 1 + nu: s(2 - u) is 1 - s(u).
-__device__ __forceinline__ void single_slopes(unsigned& mask, const double2* pair, double length, const double* r, const double* weight,
-                                              double* rate, double& push, int* k, float* along) {
-  float u[4], slope[4], shorter[4];
+// The same in single precision, for those of four partners with small u = 1 + nu that are in the mask, and one candidate: what its rate
+// gains. s(2 - u) is 1 - s(u).
+__device__ __forceinline__ float single_slopes(unsigned mask, const double2* pairs, const double* lengths, double r, float weight,
+                                               float* push, float* along) {
+  float u[4], slope[4], total = 0.0f;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    k[i] = next_of(mask, -1);
-    const int safe = k[i] < 0 ? k[0] : k[i];
-    const double2 p = pair[STAGE * safe];
+  for (int l = 0; l < 4; l++) {
+    const double2 p = pairs[l];
     const float inverse = static_cast<float>(p.x), shift = static_cast<float>(p.y);
-    const float v = static_cast<float>(1.0 + (r[32 * safe] - length) * p.x), twice = 1.0f + 2.0f * shift;
-    u[i] = v * (twice - shift * v);
-    slope[i] = -1.6875f * static_cast<float>(weight[32 * safe]) * inverse * (twice - 2.0f * shift * v);
-    shorter[i] = (v - 1.0f) * inverse;
+    const float v = static_cast<float>(1.0 + (r - lengths[32 * l]) * p.x), twice = 1.0f + 2.0f * shift;
+    u[l] = v * (twice - shift * v);
+    slope[l] = mask >> l & 1 ? -1.6875f * weight * inverse * (twice - 2.0f * shift * v) : 0.0f;
+    along[l] = (v - 1.0f) * inverse;
   }
 #pragma unroll
-  for (int i = 0; i < 4; i++) slope[i] *= u[i] * (2.0f - u[i]);
+  for (int l = 0; l < 4; l++) slope[l] *= u[l] * (2.0f - u[l]);
 #pragma unroll
   for (int turn = 0; turn < 2; turn++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) u[i] *= u[i] * (1.5f - 0.5f * u[i]);
+    for (int l = 0; l < 4; l++) u[l] *= u[l] * (1.5f - 0.5f * u[l]);
 #pragma unroll
-    for (int i = 0; i < 4; i++) slope[i] *= u[i] * (2.0f - u[i]);
+    for (int l = 0; l < 4; l++) slope[l] *= u[l] * (2.0f - u[l]);
   }
-  float pushed = 0.0f;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float rest = u[i] * u[i] * (0.75f - 0.25f * u[i]);  // 1 / (1 - rest) is this product but for rest^4
-    slope[i] *= (1.0f + rest) * (1.0f + rest * rest);
-    pushed += k[i] < 0 ? 0.0f : slope[i];
-    along[i] = slope[i] * shorter[i];
+  for (int l = 0; l < 4; l++) {
+    const float rest = u[l] * u[l] * (0.75f - 0.25f * u[l]);  // 1 / (1 - rest) is this product but for rest^4
+    slope[l] *= (1.0f + rest) * (1.0f + rest * rest);
+    push[l] -= slope[l];
+    along[l] *= slope[l];
+    total += slope[l];
   }
-  push -= pushed;
-  double sum[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) sum[i] = rate[32 * (k[i] < 0 ? k[0] : k[i])] + slope[i];
-#pragma unroll
-  for (int i = 0; i < 4; i++) rate[32 * (k[i] < 0 ? k[0] : k[i])] = sum[i];
+  return total;
 }
 
 // Which candidates have partner l, from the votes of `sweep`.
@@ -96,30 +90,42 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
       const unsigned met = some >> half & 15;
       if (!met) continue;
       double* pushes = w.lengths() + 32 * half;  // take the places of the distances
+      // In single precision a candidate has all partners at once, and what is drawn to these lies as below.
+      float pushed[4] = {};
+      double drawn_4 = 0.0;
+      const double place_4 = __ldg(w.coords + 3 * min(first_partner + half + (lane >> 3), w.natm - 1) + component);
+#pragma unroll 1
+      for (unsigned rest = live; rest;) {
+        const int k = next_of(rest, 0);
+        const unsigned mask = (k & 8 ? k & 4 ? single[3] : single[2] : k & 4 ? single[1] : single[0]) >> (8 * (k & 3) + half) & 15u;
+        if (!mask) continue;
+        float along[4];
+        rate[32 * k] += single_slopes(mask, w.stage() + STAGE * k + half, pushes, r[32 * k], static_cast<float>(weight[32 * k]), pushed, along);
+        const double v = sums_of_warp(along, lane) * (__ldg(w.coords + 3 * atoms[k] + component) - place_4);
+        drawn_4 += v;
+        float all = static_cast<float>(v);
+        all += __shfl_xor_sync(0xffffffffu, all, 8);
+        all += __shfl_xor_sync(0xffffffffu, all, 16);
+        if (lane < 3) drawn[3 * k + component] -= all;
+      }
+      __syncwarp();
 #pragma unroll 1
       for (int l = 0; l < 4; l++) {
         const double2* pair = w.stage() + half + l;
         const double length = pushes[32 * l];
-        unsigned mask = candidates_of(votes, half + l), roughly = candidates_of(single, half + l);
+        unsigned mask = candidates_of(votes, half + l);
         const double place = __ldg(w.coords + 3 * min(first_partner + half + l, w.natm - 1) + component);
         double push = 0.0, drawn_j = 0.0;
 #pragma unroll 1
-        while (mask | roughly) {
+        while (mask) {
           int k[4] = {-1, -1, -1, -1};
-          double sum;
-          if (mask) {
-            double along[4] = {};
-            if (__popc(mask) > 2) {
-              slopes<4>(mask, pair, length, r, weight, rate, push, k, along);
-            } else {
-              slopes<2>(mask, pair, length, r, weight, rate, push, k, along);
-            }
-            sum = sums_of_warp(along, lane);
+          double along[4] = {};
+          if (__popc(mask) > 2) {
+            slopes<4>(mask, pair, length, r, weight, rate, push, k, along);
           } else {
-            float along[4];
-            single_slopes(roughly, pair, length, r, weight, rate, push, k, along);
-            sum = sums_of_warp(along, lane);
+            slopes<2>(mask, pair, length, r, weight, rate, push, k, along);
           }
+          const double sum = sums_of_warp(along, lane);
           const int whose = lane & 16 ? (lane & 8 ? k[3] : k[2]) : lane & 8 ? k[1] : k[0];
           if (whose >= 0 && (lane & 7) < 3) {
             const double v = sum * (__ldg(w.coords + 3 * atoms[whose] + component) - place);
@@ -137,7 +143,7 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
 #pragma unroll
       for (int l = 0; l < 4; l++) {
         const Arm arm = arm_of(w, min(first_partner + half + l, w.natm - 1));
-        const double h = pushes[32 * l] * inverse_length_of(arm);
+        const double h = (pushes[32 * l] + pushed[l]) * inverse_length_of(arm);
         pull[0][l] = h * arm.x;
         pull[1][l] = h * arm.y;
         pull[2][l] = h * arm.z;
@@ -150,7 +156,7 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
         sum[i] = sums_of_warp(pull[i], lane);
       }
       if ((lane & 7) < 3 && met >> (lane >> 3) & 1) {
-        double v = -(component == 0 ? sum[0] : component == 1 ? sum[1] : sum[2]);
+        double v = drawn_4 - (component == 0 ? sum[0] : component == 1 ? sum[1] : sum[2]);
 #pragma unroll
         for (int part = 0; part < 4; part++) v += w.drawn_partners()[3 * (4 * (lane >> 3) + part) + component];
         atomicAdd(centers + 3 * (first_partner + half + (lane >> 3)) + component, v);
@@ -158,7 +164,7 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
       __syncwarp();
     }
   };
-  sweep(w, live, cut, ALL, visit);
+  if (live) sweep(w, live, cut, ALL, visit);
   __syncwarp();
 #pragma unroll 1
   for (unsigned some = live; some; some &= some - 1) {
