@@ -107,6 +107,20 @@ def one_electron(mol: jaxqc.Molecule):
         yield jax.grad(lambda x, f=f: jnp.sum(weight * f(mol.with_coords(x))))(mol.coords)
 
 
+def partition():
+    """Weights of a grid of six atoms, three of them in line, and their derivatives."""
+    atoms = "O 0 0 0; H 0 0.76 0.59; H 0 -0.76 0.59; O 0 0 2.9; H 0 0 3.86; H 0.9 0 2.6"
+    mol = jaxqc.Molecule(atoms, basis="sto-3g")
+    for name in ("becke", "ssf"):
+        template = xc.Grid(mol, level=(8, 14), partition=name).template
+
+        def total(coords, template=template, name=name):
+            weights = place(template, coords, name).weights
+            return jnp.sum(jnp.sin(jnp.arange(weights.size)) * weights)
+
+        yield jax.jit(jax.value_and_grad(total))(mol.coords)
+
+
 def exchange_correlation(mol: jaxqc.Molecule, name: str, sets: int):
     """The grid, lists, features and potential of a functional, and the gradient of its energy."""
     partition = "becke" if sets == 1 else "ssf"
@@ -166,6 +180,7 @@ CASES = {
     "gradient, f": lambda: gradient(f_shells()),
     "Hermite": lambda: hermite(molecule()),
     "one-electron": lambda: one_electron(molecule()),
+    "partition": partition,
     "LDA": lambda: exchange_correlation(molecule(), "lda,vwn", 1),
     "GGA": lambda: exchange_correlation(molecule(), "pbe", 1),
     "meta-GGA": lambda: exchange_correlation(molecule(), "tpss", 1),
