@@ -34,7 +34,7 @@ from jaxqc.integrals._cuda_classes import Kernel, Pair
 # Those of the paper's figures 5 to 8 that have straight-line kernels, and those on the border of the tiers.
 CLASSES: tuple[tuple[Pair, Pair], ...] = tuple(
     ((int(a), int(b)), (int(c), int(d)))
-    for a, b, c, d in ("2121", "2211", "2221", "2222", "1010", "2020", "3020", "3030", "3222", "3232")
+    for a, b, c, d in ("1010", "2020", "3020", "3030", "2121", "2211", "2221", "2222", "3222", "3232")
 )
 _LARGEST = 1000  # values (e0|f0) of a class beyond which one kernel of straight lines takes too long to compile
 VARIANTS = {

@@ -96,7 +96,7 @@ def class_rows(system: measure.System) -> list[dict]:
                 "share": rate / measure.PEAK,
                 "spill": spill,
                 "limits": {name: round(t / seconds, 3) for name, t in least.items()},
-                "binds": most if least[most] > 0.5 * seconds else "latency",
+                "binds": most if least[most] > 0.5 * seconds else f"latency, {most}",
             }
         )
         print(rows[-1], flush=True)
