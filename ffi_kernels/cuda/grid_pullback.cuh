@@ -97,7 +97,7 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
 #pragma unroll 1
       for (unsigned rest = live; rest;) {
         const int k = next_of(rest, 0);
-        const unsigned mask = (k & 8 ? k & 4 ? single[3] : single[2] : k & 4 ? single[1] : single[0]) >> (8 * (k & 3) + half) & 15u;
+        const unsigned mask = votes_of(single, k) >> (8 * (k & 3) + half) & 15u;
         if (!mask) continue;
         float along[4];
         rate[32 * k] += single_slopes(mask, w.stage() + STAGE * k + half, pushes, r[32 * k], static_cast<float>(weight[32 * k]), pushed, along);
@@ -109,8 +109,9 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
         if (lane < 3) drawn[3 * k + component] -= all;
       }
       __syncwarp();
+      const bool twofold = ((votes[0] | votes[1] | votes[2] | votes[3]) >> half) & 0x0f0f0f0fu;  // any in double precision
 #pragma unroll 1
-      for (int l = 0; l < 4; l++) {
+      for (int l = 0; l < 4 && twofold; l++) {
         const double2* pair = w.stage() + half + l;
         const double length = pushes[32 * l];
         unsigned mask = candidates_of(votes, half + l);
@@ -143,7 +144,7 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
 #pragma unroll
       for (int l = 0; l < 4; l++) {
         const Arm arm = arm_of(w, min(first_partner + half + l, w.natm - 1));
-        const double h = (pushes[32 * l] + pushed[l]) * inverse_length_of(arm);
+        const double h = (twofold ? pushes[32 * l] + pushed[l] : pushed[l]) * inverse_length_of(arm);
         pull[0][l] = h * arm.x;
         pull[1][l] = h * arm.y;
         pull[2][l] = h * arm.z;
@@ -158,7 +159,7 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
       if ((lane & 7) < 3 && met >> (lane >> 3) & 1) {
         double v = drawn_4 - (component == 0 ? sum[0] : component == 1 ? sum[1] : sum[2]);
 #pragma unroll
-        for (int part = 0; part < 4; part++) v += w.drawn_partners()[3 * (4 * (lane >> 3) + part) + component];
+        for (int part = 0; part < 4 && twofold; part++) v += w.drawn_partners()[3 * (4 * (lane >> 3) + part) + component];
         atomicAdd(centers + 3 * (first_partner + half + (lane >> 3)) + component, v);
       }
       __syncwarp();
