@@ -66,8 +66,7 @@ __device__ __forceinline__ float bound_of(const double2& pair, float mu) {
 // sqrt(2 (1 + mu) |R_i - R_j|^2 / (r_i r_j)), so that sqrt(1 + mu) changes by at most 1 / sqrt(2 r_i r_j) along a path.
 __device__ __forceinline__ float largest_of(float ri, float rj, float inverse, float radius) {
   const float centre = 1.0f + (ri - rj + 1e-3f) * inverse, u = centre + 2.0f * radius * inverse;
-  const float least_i = ri - radius, least_j = rj - radius;
-  if (!(least_i > 0.0f && least_j > 0.0f)) return u;
-  const float safe = fmaxf(centre, 1e-12f), root = safe * rsqrtf(safe) + radius * rsqrtf(2.0f * least_i * least_j);
+  const float least = fmaxf(2.0f * fmaxf(ri - radius, 0.0f) * fmaxf(rj - radius, 0.0f), 1e-12f);
+  const float safe = fmaxf(centre, 1e-12f), root = safe * rsqrtf(safe) + radius * rsqrtf(least);
   return fminf(u, 1.0001f * root * root);
 }

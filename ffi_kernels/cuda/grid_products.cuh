@@ -46,9 +46,6 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
     __syncwarp();  // pairs of the last round have been read
 #pragma unroll
     for (int round = 0; round < BATCH / 4; round++) {
-      votes[round] = 0;
-      if (which == ALL) single[round] = 0;
-      if (!((live >> 4 * round) & 15)) continue;
       const int k = 4 * round + (lane >> 3);
       bool met = loaded[round].x > 0.0, roughly = false;
       if (which != NEAREST) {
