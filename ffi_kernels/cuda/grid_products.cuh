@@ -7,7 +7,7 @@
 #define SINGLE (SCHEME ? 0.0f : 8.0f)
 #define SINGLE_MOST 0.5f
 // The same for products, which lose 1e-6 of SMALL_FACTOR times SINGLE_PRODUCT^8 at most.
-#define SINGLE_PRODUCT (SCHEME ? 0.0f : 6.0f)
+#define SINGLE_PRODUCT (SCHEME ? 0.0f : 8.0f)
 
 // Calls visit(first partner, votes, votes for single precision, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
 // their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes k / 4 says whether
