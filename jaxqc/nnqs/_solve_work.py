@@ -73,10 +73,11 @@ class OneDevice:
         return tree
 
 
+@jax.jit
 def _teacher(members, vector):
     # Sets are sorted: the members come in the order of the eigenvector.
-    position = np.flatnonzero(np.asarray(members))
-    return jnp.zeros(members.shape[0]).at[position].set(vector[: position.shape[0]])
+    position = jnp.cumsum(members, dtype=jnp.int32) - 1
+    return jnp.where(members, vector[jnp.clip(position, 0, vector.shape[0] - 1)], 0.0)
 
 
 class ManyDevices:

@@ -8,7 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import on_gpu
 from jaxqc.nnqs._bits import SENTINEL, aufbau, unpack
+from jaxqc.scf._compile import outermost
+
+# XLA would try hundreds of its own kernels for each product of matrices: twice the time of compilation on GPUs.
+_QUICK = {"xla_gpu_enable_triton_gemm": False}
 
 
 class Sector(NamedTuple):
@@ -204,7 +209,6 @@ def trial(optimizer, state: TrainState) -> list[str]:
 def repeated(step: Callable, length: int):
     """(keys, data, state) -> state, record, as a compiled function that is described in `make_steps`."""
 
-    @jax.jit
     def steps(state, keys, data, number):
         shapes = jax.eval_shape(partial(step, keys, data), state)[1]
         records = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes)
@@ -216,7 +220,8 @@ def repeated(step: Callable, length: int):
 
         return jax.lax.fori_loop(0, jnp.minimum(number, length), body, (state, records))
 
-    return steps
+    plain, quick = jax.jit(steps), jax.jit(steps, compiler_options=_QUICK)
+    return lambda *arguments: (quick if on_gpu() and outermost(arguments) else plain)(*arguments)
 
 
 def import_optax():
