@@ -4,17 +4,16 @@
 
 // Partners whose u is less than SINGLE times that of those left out, and than SINGLE_MOST, are differentiated in single precision, which
 // is off by 1e-6 of SMALL_SLOPE times SINGLE^7 at most.
-#define SINGLE (SCHEME ? 0.0f : 8.0f)
+#define SINGLE 8.0f
 #define SINGLE_MOST 0.5f
 // The same for products, which lose 1e-6 of SMALL_FACTOR times SINGLE_PRODUCT^8 at most.
-#define SINGLE_PRODUCT (SCHEME ? 0.0f : 8.0f)
+#define SINGLE_PRODUCT 8.0f
 
-// Calls visit(first partner, votes, votes for single precision, which of the partners any candidate has) for 8 partners at a time, with their pairs in `stage` and
-// their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes k / 4 says whether
-// candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left out. What is staged
-// for other pairs makes the step 1.
-// For products, bits l and 8 + l of votes k / 4 say instead whether any of these four candidates has partner l, and has it in double
-// precision.
+// Calls visit(first partner, votes, votes for single precision, which of the partners any candidate has) for 8 partners at a time, with
+// their pairs in `stage` and their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes
+// k / 4 says whether candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left
+// out. For products, bits l and 8 + l of votes k / 4 say instead whether any of these four candidates has partner l, and has it in double
+// precision; what is staged for other pairs makes the step 1.
 enum Partners { NEAREST, DISTANT, ALL };
 __device__ __forceinline__ unsigned folded(unsigned votes) {
   votes |= votes >> 16;
@@ -61,7 +60,7 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
       stage[STAGE * k + (lane & 7)] = loaded[round];
       votes[round] = __ballot_sync(0xffffffffu, loaded[round].x > 0.0 ? met : loaded[round].y != -1.0);
       met_by |= votes[round];
-      const unsigned rough = which == NEAREST ? 0u : __ballot_sync(0xffffffffu, roughly);
+      const unsigned rough = SCHEME || which == NEAREST ? 0u : __ballot_sync(0xffffffffu, roughly);
       if (which == ALL) {
         single[round] = rough;
         votes[round] &= ~rough;
@@ -139,7 +138,7 @@ __device__ __forceinline__ void times_all(unsigned mask, const double2* pairs, c
   for (int l = 0; l < STAGE; l += 4 / N) {
     const unsigned some = mask >> l & (N == 4 ? 0x101u : 0x303u);
     if (!some) continue;
-    if constexpr (N == 4) {
+    if constexpr (N == 4 && SCHEME == 0) {
       if (some == 1) {
         miss_steps(pairs + l, lengths[32 * l], at, missing);
         continue;

@@ -100,7 +100,8 @@ __device__ __forceinline__ void pull_back(const Patch& w, unsigned live, float c
         const unsigned mask = votes_of(single, k) >> (8 * (k & 3) + half) & 15u;
         if (!mask) continue;
         float along[4];
-        rate[32 * k] += single_slopes(mask, w.stage() + STAGE * k + half, pushes, r[32 * k], static_cast<float>(weight[32 * k]), pushed, along);
+        const double2* pairs = w.stage() + STAGE * k + half;
+        rate[32 * k] += single_slopes(mask, pairs, pushes, r[32 * k], static_cast<float>(weight[32 * k]), pushed, along);
         const double v = sums_of_warp(along, lane) * (__ldg(w.coords + 3 * atoms[k] + component) - place_4);
         drawn_4 += v;
         float all = static_cast<float>(v);
