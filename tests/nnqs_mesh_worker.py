@@ -6,6 +6,7 @@ exchange, which XLA's CPU back end lacks.
 
 import json
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -50,11 +51,22 @@ def ragged_all_to_all(operand, output, starts, sizes, places, arriving, *, axis_
     return jnp.where(allowed, jax.lax.fori_loop(0, operands.shape[0], receive, output), 0)
 
 
+def refuses_what_fails():
+    """Without an exchange of messages of any length they are padded, and a warning says so."""
+    mesh = jax.make_mesh((2,), ("d",), devices=jax.devices()[:2])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert not _deduplicate._passes_ragged(mesh)
+    assert "those of any length failed" in str(seen[0].message), seen
+
+
 def main():
     stand_in = "ragged" in sys.argv
     if stand_in:
         jax.lax.ragged_all_to_all = ragged_all_to_all
-        _deduplicate._has_ragged = lambda mesh: mesh.devices.size > 1
+        _deduplicate._has_ragged = lambda mesh: _deduplicate._passes_ragged(mesh)
+    elif jax.default_backend() == "cpu":
+        refuses_what_fails()
     result = {}
     for name, keys, numbers in inputs():
         used = keys[np.any(keys != SENTINEL, axis=1)]

@@ -7,6 +7,8 @@ that, nor on the number of devices. Source: Shi and Schaeffer, J. Parallel Distr
 doi:10.1016/0743-7315(92)90075-X.
 """
 
+import functools
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -75,7 +77,8 @@ def deduplicate(keys, mesh: Mesh | None = None, *, inverse: bool = False) -> Any
             "with jaxqc.nnqs.make_mesh()."
         )
     with jax.set_mesh(None):  # whatever mesh the caller works in
-        return _over_mesh(keys, Mesh(mesh.devices, mesh.axis_names), inverse)
+        mesh = Mesh(mesh.devices, mesh.axis_names)
+        return _over_mesh(keys, mesh, inverse, _has_ragged(mesh))
 
 
 def sort_keys(keys) -> tuple[jax.Array, jax.Array]:
@@ -124,14 +127,14 @@ def _unique_with_inverse(keys):
     return Unique(unique, count, jnp.where(used, inverse, count))
 
 
-def _over_mesh(keys, mesh, inverse):
+def _over_mesh(keys, mesh, inverse, ragged):
     size, (axis,) = mesh.devices.size, mesh.axis_names
     rows, sharding = keys.shape[0], NamedSharding(mesh, P(axis))
     padded = round_capacity(-(-rows // size)) * size
     if not (isinstance(keys, jax.Array) and keys.sharding == sharding and rows == padded):
         keys = jnp.pad(jnp.asarray(keys), ((0, padded - rows), (0, 0)), constant_values=SENTINEL)
         keys = jax.device_put(keys, sharding)
-    local, ragged = padded // size, _has_ragged(mesh)
+    local = padded // size
     # Rows that a device has room for: of all messages, or of each one.
     most = padded if ragged else local
     room = min(most, round_capacity(local * 5 // (4 if ragged else 4 * size)))
@@ -165,7 +168,30 @@ def _numbered(out, keys, total, mesh, rows, inverse):
 
 def _has_ragged(mesh):
     """Whether the devices exchange messages of any length."""
-    return mesh.devices.size > 1 and mesh.devices.flat[0].platform in ("gpu", "cuda")
+    return mesh.devices.size > 1 and mesh.devices.flat[0].platform in ("gpu", "cuda") and _passes_ragged(mesh)
+
+
+@functools.cache
+def _passes_ragged(mesh):
+    """Whether they pass a test of it, once for each mesh."""
+    keys = (np.arange(1000, dtype=np.uint64) ** 2 % 613)[:, None]
+    try:
+        found, expected = (_over_mesh(keys, mesh, False, ragged)[0] for ragged in (True, False))
+        if found.shape == expected.shape and bool(_equal(found, expected)):
+            return True
+        reason = "the result was wrong"
+    except RuntimeError as error:
+        reason = str(error)
+    warnings.warn(
+        f"Messages between GPUs are padded, which takes more memory, because those of any length failed: {reason}",
+        stacklevel=2,
+    )
+    return False
+
+
+@jax.jit
+def _equal(a, b):
+    return jnp.all(a == b)
 
 
 @partial(jax.jit, static_argnames=("mesh", "room", "ragged"))
