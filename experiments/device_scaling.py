@@ -15,22 +15,26 @@ import argparse
 import json
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from device_trace import devices_during
+from jax.experimental import multihost_utils
 
 import jaxqc
 from jaxqc._bound_functional import bind
 from jaxqc._parallel import replicated
 from jaxqc.integrals._decontraction import two_electron_shells
 from jaxqc.integrals._jk import _jk
-from jaxqc.xc import ShardedLayout, build_layout, functional, shard_layout
+from jaxqc.xc import build_layout, functional, shard_layout
 from jaxqc.xc._grid import place
+from jaxqc.xc._potential import _compiled as single_step
 from jaxqc.xc._potential import _step
-from jaxqc.xc._sharding import _deal, sharded_step
+from jaxqc.xc._sharding import _compiled as sharded_step
+from jaxqc.xc._sharding import _deal
 
 LINKS = {8: 450e9, 64: 50e9, 512: 50e9}  # bytes/s and direction: NVLink within a host, one 400 Gb/s port a GPU beyond
 SAMPLE = 5  # parts that are timed of each division
@@ -43,6 +47,8 @@ def seconds(function, *arguments, least=0.2):
     begin = time.perf_counter()
     jax.block_until_ready(function(*arguments))
     repeat = max(1, min(20, round(least / (time.perf_counter() - begin))))
+    if jax.process_count() > 1:  # all of them call it as often
+        repeat = int(multihost_utils.broadcast_one_to_all(np.int32(repeat)))
     times = []
     for _ in range(3):
         begin = time.perf_counter()
@@ -107,14 +113,9 @@ class Steps:
         bound, parameters = bind(self.xc)
         layout = self.layout if mesh is None else shard_layout(self.mol, self.layout, mesh)
 
-        @jax.jit
-        def step(mol, layout, d, parameters):
-            xc = bound.apply(parameters)
-            if isinstance(layout, ShardedLayout):
-                return sharded_step(mol, layout, d, xc)
-            return _step(mol, layout, d, parameters, bound)
-
-        return step, (*replicated((self.mol,), mesh), layout, replicated(density, mesh), replicated(parameters, mesh))
+        compiled = single_step if mesh is None else sharded_step
+        mol, density, parameters = replicated((self.mol, density, parameters), mesh)
+        return partial(compiled, bound=bound), (mol, layout, density, parameters)
 
     def part(self, parts, density):
         """A compiled function of the number of a part, for one device."""

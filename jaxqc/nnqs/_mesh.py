@@ -69,10 +69,10 @@ def put(mesh: Mesh, tree, spec: P):
             array = np.asarray(leaf)
             return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
         rows = sharding.shard_shape(leaf.shape)[:1]
-        places = sharding.addressable_devices_indices_map(leaf.shape)
         pieces = [
-            jax.device_put(leaf if rows == leaf.shape[:1] else _rows(leaf, index[0].start or 0, *rows), device)
-            for device, index in places.items()
+            jax.device_put(leaf if rows == leaf.shape[:1] else _rows(leaf, place[0].start or 0, *rows), device)
+            for device, place in sharding.addressable_devices_indices_map(leaf.shape).items()
+            if place is not None
         ]
         return jax.make_array_from_single_device_arrays(leaf.shape, sharding, pieces)
 
