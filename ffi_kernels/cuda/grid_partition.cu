@@ -20,7 +20,7 @@
 // against LEAST_OF_MEAN of the mean |cotangent| of all points, where this is more.
 #define SMALL_SLOPE 1e-11f
 #define SMALL_WEIGHT 1e-13f
-#define LEAST_OF_MEAN 3.0
+#define LEAST_OF_MEAN 1.0
 #define SMALL_COLUMN 1e-14  // complete products, and d f / d log P_i, that derivatives do without
 #define HEADER 40
 #include "grid_products.cuh"
