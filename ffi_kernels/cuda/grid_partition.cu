@@ -87,7 +87,9 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
     }
   }
   __syncwarp();
-  off[own] = __uint_as_float(__float_as_uint(off[own]) | 1u);
+  const float marked = __uint_as_float(__float_as_uint(off[own]) | 1u);
+  __syncwarp();  // lanes may share an atom
+  off[own] = marked;
   __syncwarp();
   // The products of candidates in columns: over the nearest partners at first, and then complete.
   double total = 0.0, owned = 0.0, reference = 0.0;  // reference: the largest over the nearest partners among the nearest atoms
@@ -148,6 +150,7 @@ extern "C" __global__ __launch_bounds__(128, BLOCKS) void grid_partition(const d
       const double limit = (i == own ? least_of_own : least) * reference;
       if (!__any_sync(0xffffffffu, !(product[32 * k] < limit))) continue;
       if (end < k) {
+        __syncwarp();
         if (lane == 0) atoms[end] = i;
         r[32 * end] = r[32 * k];
         product[32 * end] = product[32 * k];
