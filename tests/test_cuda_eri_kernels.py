@@ -111,18 +111,16 @@ def test_shared_memory_suffices_for_any_class(arch, lmax, cart, sets):
             assert block // group * needed <= _SHARED[arch], (bra, ket)
 
 
-@pytest.mark.parametrize("lmax", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lmax", [1, 3])
 def test_classes_in_single_precision_stay_within_their_resources(lmax):
     _check(_in_single_precision(lmax), 90, SPILLS)
 
 
-@pytest.mark.slow
 def test_classes_of_f_stay_within_their_resources():
     _check(_kernels(3, 3), 90, SPILLS)
     _check(_kernels(3, 3, _BOTH), 90, BOTH_SPILLS)
 
 
-@pytest.mark.slow
 def test_classes_of_g_compile_and_their_blocks_fit():
     _check(_kernels(4, 4), 90)
     _check(_others(4), 90)
@@ -138,6 +136,5 @@ def test_other_variants_compile_and_their_blocks_fit(variant):
     _check(_kernels(3, 0, variant) + _others(3, variant), 90)
 
 
-@pytest.mark.slow
 def test_classes_to_g_compile_for_older_gpus():
     _check(_kernels(4) + _others(4), 80)

@@ -183,13 +183,7 @@ SPILLS = {1: 300, 2: 900, 3: 6500}
 
 @pytest.mark.parametrize(
     ("arch", "lmax", "cart"),
-    [
-        (90, 1, False),
-        pytest.param(90, 2, False, marks=pytest.mark.slow),
-        pytest.param(90, 3, False, marks=pytest.mark.slow),
-        pytest.param(80, 2, False, marks=pytest.mark.slow),
-        pytest.param(90, 2, True, marks=pytest.mark.slow),
-    ],
+    [(90, 1, False), (90, 2, False), (90, 3, False), (80, 2, False), (90, 2, True)],
 )
 def test_resources(arch, lmax, cart, tmp_path, monkeypatch):
     try:
