@@ -1,6 +1,5 @@
 """Growing a set over the devices of a mesh: couplings of each device's sources, and perturbation theory in parts."""
 
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +15,14 @@ from jaxqc.nnqs._coupling import Coupled, coarse_capacity, couple_fixed, round_c
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import SharedLinks
 from jaxqc.nnqs._mesh import fetch, first_copy, over_mesh, put, shares_of
-from jaxqc.nnqs._perturbation import contributions, estimate_terms, make_external, rows_of_terms, term_thresholds
+from jaxqc.nnqs._perturbation import (
+    contributions,
+    estimate_terms,
+    make_external,
+    parts_of_terms,
+    rows_of_terms,
+    term_thresholds,
+)
 from jaxqc.nnqs._selected import best_of_parts, largest, positions
 from jaxqc.nnqs._slater_condon import diagonal
 from jaxqc.nnqs._solve_expand import sources_in_batch
@@ -189,7 +195,7 @@ def best_external(ham, configurations, vector, energy, epsilon, memory, wanted, 
     size, (keys, count) = mesh.devices.size, configurations
     vector, thresholds = term_thresholds(vector, count, epsilon)
     terms = estimate_terms(ham, keys, int(count), thresholds)
-    turns = max(1, math.ceil(terms * 16 * (2 + keys.shape[1]) / (memory * size)))
+    turns = -(-parts_of_terms(terms, keys.shape[1], memory) // size)
     operands = put(mesh, (ham, tables_of(ham), keys, count, vector, thresholds, np.float64(energy)), P())
     limit = put(mesh, np.int32(wanted), P())
 

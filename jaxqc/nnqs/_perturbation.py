@@ -152,8 +152,7 @@ def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[Exter
         return
     vector, thresholds = term_thresholds(vector, count, epsilon)
     terms = estimate_terms(ham, keys, int(count), thresholds)
-    rows = min(memory / (16 * (2 + keys.shape[1])), _MOST_TERMS)
-    parts, tables = max(1, math.ceil(terms / rows)), tables_of(ham)
+    parts, tables = parts_of_terms(terms, keys.shape[1], memory), tables_of(ham)
     room = rows_of_terms(terms / parts)
     for part in range(parts):
 
@@ -163,6 +162,11 @@ def external(ham, keys, count, vector, epsilon, memory=MEMORY) -> Iterator[Exter
         found, _ = with_room(call, room, lambda out: int(out[1]), coarse_capacity)
         room = max(room, found.sums.shape[0])  # other parts need about as much
         yield found
+
+
+def parts_of_terms(terms: float, words: int, memory: float) -> int:
+    """Into how many parts terms are cut so that each takes up to about `memory` bytes."""
+    return max(1, math.ceil(terms / min(memory / (16 * (2 + words)), _MOST_TERMS)))
 
 
 def rows_of_terms(terms: float) -> int:
