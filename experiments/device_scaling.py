@@ -69,7 +69,7 @@ def guess(mol):
 def difference(a, b):
     """The largest difference of two results."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return max(float(np.max(np.abs(np.asarray(x) - np.asarray(y)))) for x, y in pairs)
+    return float(np.max([np.max(np.abs(np.asarray(x) - np.asarray(y))) for x, y in pairs]))
 
 
 class Builds:
@@ -142,7 +142,7 @@ def measured(kind, density, counts, trace):
         build, arguments = kind.over(mesh, density)
         took, found = seconds(build, *arguments), build(*arguments)
         first = first or (took, found)
-        row = {"devices": count, "seconds": took, "speed_up": first[0] / took}
+        row = {"devices": count, "seconds": took, "speed_up": counts[0] * first[0] / took}
         rows.append(row | {"difference": difference(found, first[1])})
         if trace and count > 1:
             rows[-1]["trace"] = devices_during(build, *arguments)

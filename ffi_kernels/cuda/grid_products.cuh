@@ -6,14 +6,12 @@
 // is off by 1e-6 of SMALL_SLOPE times SINGLE^7 at most.
 #define SINGLE 8.0f
 #define SINGLE_MOST 0.5f
-// The same for products, which lose 1e-6 of SMALL_FACTOR times SINGLE_PRODUCT^8 at most.
-#define SINGLE_PRODUCT 8.0f
 
 // Calls visit(first partner, votes, votes for single precision, which of the partners any candidate has) for 8 partners at a time, with
 // their pairs in `stage` and their distances in `lengths`: of the nearest partners, of all others, or of all. Bit 8 (k % 4) + l of votes
 // k / 4 says whether candidate k has partner l: pairs with u = 1 + nu below `cut` all over the ball, of candidate k in lane k, are left
-// out. For products, bits l and 8 + l of votes k / 4 say instead whether any of these four candidates has partner l, and has it in double
-// precision; what is staged for other pairs makes the step 1.
+// out. For products, bit l of votes k / 4 says instead whether any of these four candidates has partner l; what is staged for other pairs
+// makes the step 1.
 enum Partners { NEAREST, DISTANT, ALL };
 __device__ __forceinline__ unsigned folded(unsigned votes) {
   votes |= votes >> 16;
@@ -54,18 +52,17 @@ __device__ __forceinline__ void sweep(const Patch& w, unsigned live, float cut, 
         // Derivatives have another factor of 1 / |R_i - R_j|.
         const float least = which == ALL && !SCHEME ? limit * power(inverse, -1.0f / 7.0f) : limit;
         met = met && !(inverse < 1.0f && u < least);
-        roughly = met && u < (which == ALL ? fminf(SINGLE * least, SINGLE_MOST) : SINGLE_PRODUCT * least);
+        roughly = which == ALL && met && u < fminf(SINGLE * least, SINGLE_MOST);
       }
       if (which != ALL && !met && loaded[round].x > 0.0) loaded[round] = {0.0, -1.0};
       stage[STAGE * k + (lane & 7)] = loaded[round];
       votes[round] = __ballot_sync(0xffffffffu, loaded[round].x > 0.0 ? met : loaded[round].y != -1.0);
       met_by |= votes[round];
-      const unsigned rough = SCHEME || which == NEAREST ? 0u : __ballot_sync(0xffffffffu, roughly);
       if (which == ALL) {
-        single[round] = rough;
-        votes[round] &= ~rough;
+        single[round] = SCHEME ? 0u : __ballot_sync(0xffffffffu, roughly);
+        votes[round] &= ~single[round];
       } else {
-        votes[round] = folded(votes[round]) | folded(votes[round] & ~rough) << 8;
+        votes[round] = folded(votes[round]);
       }
     }
     __syncwarp();
@@ -110,25 +107,10 @@ __device__ __forceinline__ void times_steps(const double2* pairs, const double* 
   for (int u = 0; u < 4; u++) product[u % N] *= t[u];
 }
 
-// The same for four candidates and one partner in single precision: what is missing of products to these. s(2 - u) is 1 - s(u).
-__device__ __forceinline__ void miss_steps(const double2* pairs, double length, const double* r, float* missing) {
-  float u[4];
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    const double2 p = pairs[STAGE * k];
-    const float v = static_cast<float>(1.0 + (r[k] - length) * p.x), shift = static_cast<float>(p.y);
-    u[k] = v * (1.0f + 2.0f * shift - shift * v);
-  }
-  steps<4>(u);
-#pragma unroll
-  for (int k = 0; k < 4; k++) missing[k] += u[k] - u[k] * missing[k];
-}
-
-// The same for those of 8 partners that are in the mask, of which bits 8 + l ask for double precision; r, product: columns.
+// The same for those of 8 partners that are in the mask; r, product: columns.
 template <int N>
 __device__ __forceinline__ void times_all(unsigned mask, const double2* pairs, const double* lengths, const double* r, double* product) {
   double at[N], value[N];
-  float missing[N] = {};
 #pragma unroll
   for (int k = 0; k < N; k++) {
     at[k] = r[32 * k];
@@ -136,18 +118,10 @@ __device__ __forceinline__ void times_all(unsigned mask, const double2* pairs, c
   }
 #pragma unroll 1
   for (int l = 0; l < STAGE; l += 4 / N) {
-    const unsigned some = mask >> l & (N == 4 ? 0x101u : 0x303u);
-    if (!some) continue;
-    if constexpr (N == 4 && SCHEME == 0) {
-      if (some == 1) {
-        miss_steps(pairs + l, lengths[32 * l], at, missing);
-        continue;
-      }
-    }
-    times_steps<N>(pairs + l, lengths + 32 * l, at, value);
+    if (mask >> l & (N == 4 ? 1u : 3u)) times_steps<N>(pairs + l, lengths + 32 * l, at, value);
   }
 #pragma unroll
-  for (int k = 0; k < N; k++) product[32 * k] = value[k] - value[k] * missing[k];
+  for (int k = 0; k < N; k++) product[32 * k] = value[k];
 }
 
 // Products of the candidates in `live`, which follow each other, over the nearest partners, with their distances; or, of any, over the
