@@ -221,3 +221,12 @@ def test_meshes_of_all_devices():
     with jax.set_mesh(jax.make_mesh((1,), ("other",))):  # whatever mesh the caller works in
         found = deduplicate(keys, make_mesh())
     assert int(found.count) == 2 and np.asarray(found.keys[:2, 0]).tolist() == [3, 5]
+
+
+def test_states_of_higher_spin_have_no_stated_error():
+    # The set of stretched N2 grows along a quintet, 12.9 mHartree above the singlet.
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule("N 0 0 0; N 0 0 2.2", basis="sto-3g"))
+    found = selected_ci(ham, 500)
+    assert found.spin_square > 5
+    assert np.isnan(found.error) and found.e_ci > fci_energy(ham) + 1e-3
+    assert not np.isnan(selected_ci(ham, 100, nroots=3).states[0].error)

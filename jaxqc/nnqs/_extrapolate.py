@@ -10,6 +10,7 @@ from jaxqc.nnqs._bits import search
 from jaxqc.nnqs._davidson import Eigenstates
 
 _SAME = 0.5  # squared overlap from which two vectors are of the same state
+_CONTAMINATION = 0.5  # of <S^2> by other spins, up to which a state counts as one of the expected spin
 
 
 class State(NamedTuple):
@@ -19,8 +20,9 @@ class State(NamedTuple):
         e_ci: energy on the set, Hartree; an upper bound of that of the exact state in the same place.
         e_pt2: perturbative correction, Hartree.
         e_extrapolated: E_CI where E_PT2 vanishes, Hartree; no bound.
-        error: estimate of the error of `e_extrapolated`, Hartree; 0 where the state is exact. It is nan where the set
-            is coupled to nothing, but not all there is: a lower state of another symmetry may have been missed.
+        error: estimate of the error of `e_extrapolated`, Hartree; 0 where the state is exact. It is nan where a lower
+            state may have been missed: of another symmetry, where the set is coupled to nothing, but not all there is;
+            of lower spin, where only one state was asked for and <S^2> exceeds the least possible by more than 0.5.
         spin_square: <S^2> on the set.
         residual: norm of H c - E c, Hartree.
         vector: (capacity,) coefficients c.
@@ -58,7 +60,13 @@ def carried(keys, vectors, new_keys) -> jax.Array:
     return jnp.zeros((len(vectors), new_keys.shape[0])).at[:, place].add(jnp.where(inside, vectors, 0.0))
 
 
-def states_of(found: Eigenstates, points, exact, uncoupled_error) -> tuple[State, ...]:
+def least_spin_square(ham) -> float:
+    """S (S + 1) of the lowest spin that there is with these electrons."""
+    spin = abs(ham.nalpha - ham.nbeta) / 2
+    return spin * (spin + 1)
+
+
+def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=None) -> tuple[State, ...]:
     """The states on the last set.
 
     Args:
@@ -66,6 +74,7 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error) -> tuple[State
         points: `points_of` all sets.
         exact: E_PT2 without a threshold of each state that has none with it; others are left out.
         uncoupled_error: of states that are coupled to nothing, Hartree.
+        expected_spin: <S^2> beyond which, by more than 0.5, errors are nan; None for any.
     """
     states = []
     for k in range(len(points[-1])):
@@ -76,9 +85,10 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error) -> tuple[State
             value = (e_ci, uncoupled_error) if e_pt2 == 0.0 else extrapolate([(e_ci, e_pt2)])
         else:
             value = extrapolate(series)
-        states.append(
-            State(e_ci, e_pt2, *value, float(found.spin_squares[k]), float(found.residuals[k]), found.vectors[k])
-        )
+        spin_square = float(found.spin_squares[k])
+        if e_pt2 != 0.0 and expected_spin is not None and spin_square > expected_spin + _CONTAMINATION:
+            value = value[0], float("nan")
+        states.append(State(e_ci, e_pt2, *value, spin_square, float(found.residuals[k]), found.vectors[k]))
     return tuple(states)
 
 

@@ -14,7 +14,7 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
-from jaxqc.nnqs._extrapolate import State, points_of, states_of
+from jaxqc.nnqs._extrapolate import State, least_spin_square, points_of, states_of
 from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contributions, exact_sum, external
 
@@ -154,7 +154,8 @@ def selected_ci(
         exact, _ = best_of_states(best_external, ham, configurations, found, 0.0, memory, 0)
     else:
         exact = corrections
-    states = states_of(found, points, exact, 0.0 if whole or nroots == 1 else float("nan"))[:nroots]
+    expected = least_spin_square(ham) if nroots == 1 else None
+    states = states_of(found, points, exact, 0.0 if whole or nroots == 1 else float("nan"), expected)[:nroots]
     if epsilon > 0:
         less, _ = best_of_states(best_external, ham, configurations, found, _LOOSER * epsilon, memory, 0)
         states = tuple(
