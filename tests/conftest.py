@@ -11,6 +11,7 @@ import jax
 import pytest
 
 import jaxqc  # noqa: F401  (switches double precision on)
+from jaxqc.gpu import nvrtc
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Workers share what any of them has compiled, however small.
@@ -40,6 +41,17 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("jaxqc")
+
+
+@pytest.fixture
+def fresh_kernels(tmp_path, monkeypatch):
+    """NVIDIA's run-time compiler, and an empty place for what it compiles."""
+    try:
+        nvrtc()
+    except ImportError as error:
+        pytest.skip(f"needs NVRTC: {error}")
+    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+
 
 # Compiled programs are kept for the life of a process; a worker that runs many modules would fill the memory.
 _MEMORY = 2.5e9

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import two_electron_cases as cases
 
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.integrals import _cuda_classes as cuda_classes
 from jaxqc.integrals import _cuda_gradient as cuda_gradient
 from jaxqc.integrals import _cuda_gradient_self_test as self_test
@@ -185,12 +185,7 @@ SPILLS = {1: 300, 2: 900, 3: 6500}
     ("arch", "lmax", "cart"),
     [(90, 1, False), (90, 2, False), (90, 3, False), (80, 2, False), (90, 2, True)],
 )
-def test_resources(arch, lmax, cart, tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_resources(arch, lmax, cart, fresh_kernels):
     kernels = [
         cuda_gradient.kernel(b, k, cuda_classes.Variant(cart)) for b, k in _classes(lmax, lmax if lmax > 1 else 0)
     ]

@@ -9,7 +9,7 @@ from pyscf import scf
 from two_electron_cases import CENTERS, contraction, mole, shell_list
 
 from jaxqc.ffi_kernels.rcg.hermite import emit_hermite, hermite_components, parts
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.integrals import _cuda_hermite as hermite
 from jaxqc.integrals import _cuda_hermite_units as units
 from jaxqc.integrals import _cuda_self_test as self_test
@@ -189,12 +189,7 @@ _SPILL = 400
 @pytest.mark.parametrize(
     ("top", "sets"), [(2, 1), pytest.param(2, 2, marks=pytest.mark.slow), pytest.param(4, 1, marks=pytest.mark.slow)]
 )
-def test_kernels_stay_within_their_resources(top, sets, tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_kernels_stay_within_their_resources(top, sets, fresh_kernels):
     orders = tuple(range(top + 1))
     todo = [s.unit for l in orders for s in units.sweeps(l, orders, sets)]
     for unit, built in zip(todo, build(todo, 90), strict=True):

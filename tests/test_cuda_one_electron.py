@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxqc
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.integrals import _cuda_one_electron, _one_electron
 from jaxqc.integrals._boys_table import boys_of_table
 from jaxqc.integrals._shells import ShellList, cartesian_size
@@ -100,12 +100,7 @@ def test_boys_function_of_the_table(order):
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-def test_kernels_compile_without_spills(arch, tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_kernels_compile_without_spills(arch, fresh_kernels):
     (built,) = build([_cuda_one_electron.UNIT], arch)
     resources = built.resources()
     assert set(resources) == set(_cuda_one_electron.UNIT.kernels)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.integrals import _cuda_pairs as cuda_pairs
 
 THRESHOLD = 1e-13
@@ -246,12 +246,7 @@ def test_blocks_become_a_dense_matrix_plus_its_transpose(cart, sign):
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-def test_kernels_need_no_stack(arch, tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_kernels_need_no_stack(arch, fresh_kernels):
     resources = build([cuda_pairs.UNIT], arch)[0].resources()
     assert set(resources) == set(cuda_pairs.UNIT.kernels)
     for used in resources.values():

@@ -10,7 +10,7 @@ import pytest
 
 import jaxqc
 from jaxqc import systems
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.xc import _cuda_partition, _cuda_rules
 from jaxqc.xc._grid import grid_template, place
 from jaxqc.xc._grid_becke import reference_fractions
@@ -156,12 +156,7 @@ def test_grids_with_points_in_line_with_atoms(name, level, partition):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("partition", ["becke", pytest.param("ssf", marks=pytest.mark.slow)])
-def test_kernels_stay_within_their_resources(partition, reverse, tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_kernels_stay_within_their_resources(partition, reverse, fresh_kernels):
     unit = _cuda_partition.unit_of(partition, reverse)
     used = build([unit], 90)[0].resources()["grid_partition"]
     # NVRTC 13.0 spills nothing, 13.2 a little.
