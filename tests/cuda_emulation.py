@@ -1,5 +1,6 @@
 """Runs the CUDA kernels of jaxqc on the CPU: sources compiled with g++ against `cuda_emulator.h`."""
 
+import contextlib
 import ctypes
 import re
 import shutil
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from jaxqc.gpu._compile import source_folder
+from jaxqc.xc import _cuda_rules
 
 _BLOCKS = 3  # of a launch that takes as many as the device holds
 _HEADER = Path(__file__).with_name("cuda_emulator.h")
@@ -79,3 +82,16 @@ class Emulator:
             return out
 
         return list(jax.pure_callback(host, list(results), *operands, vmap_method="sequential"))
+
+
+@contextlib.contextmanager
+def xc_kernels_on_the_cpu(emulator: Emulator, *modules):
+    """Within it the emulator runs the kernels of exchange and correlation that `modules` call, in new programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            patch.setattr(module, "call", emulator.call)
+            patch.setattr(module, "architecture", lambda: 90)
+        patch.setattr(_cuda_rules, "on_gpu", lambda: True)
+        jax.clear_caches()
+        yield
+    jax.clear_caches()

@@ -4,25 +4,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cuda_emulation import xc_kernels_on_the_cpu
 
 import jaxqc
 from jaxqc import systems
 from jaxqc.integrals._shells import ShellList
-from jaxqc.xc import _cuda, _cuda_partition, _cuda_rules, _cuda_units, _oracle, build_layout
+from jaxqc.xc import _cuda, _cuda_partition, _cuda_units, _oracle, build_layout
 
 NCOMP = {"lda": 1, "gga": 4, "mgga": 5}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _emulated(emulator):
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (_cuda, _cuda_partition):
-            patch.setattr(module, "call", emulator.call)
-            patch.setattr(module, "architecture", lambda: 90)
-        patch.setattr(_cuda_rules, "on_gpu", lambda: True)
-        jax.clear_caches()
+    with xc_kernels_on_the_cpu(emulator, _cuda, _cuda_partition):
         yield
-    jax.clear_caches()
 
 
 @pytest.fixture

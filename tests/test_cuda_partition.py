@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cuda_emulation import xc_kernels_on_the_cpu
 
 import jaxqc
 from jaxqc import systems
 from jaxqc.gpu import build
-from jaxqc.xc import _cuda_partition, _cuda_rules
+from jaxqc.xc import _cuda_partition
 from jaxqc.xc._grid import grid_template, place
 from jaxqc.xc._grid_becke import reference_fractions
 from jaxqc.xc._grid_hilbert import reference_order
@@ -20,13 +21,8 @@ from jaxqc.xc._grid_partition import partition_fractions
 
 @pytest.fixture(autouse=True, scope="module")
 def _emulated(emulator):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_cuda_partition, "call", emulator.call)
-        patch.setattr(_cuda_partition, "architecture", lambda: 90)
-        patch.setattr(_cuda_rules, "on_gpu", lambda: True)
-        jax.clear_caches()
+    with xc_kernels_on_the_cpu(emulator, _cuda_partition):
         yield
-    jax.clear_caches()
 
 
 def _check_shares(coords, points, owner, radii, seed, partition, tolerances):
