@@ -78,11 +78,10 @@ def compiled_step(xc):
 
 def gradient(mol, grid, density, xc, options):
     """Time of the derivative of the energy with respect to the nuclei, through orbitals, points and weights."""
-    full = place(grid.template, mol.coords, options.partition)
-    layout = build_layout(mol, full.coords, full.weights, epsilon=options.epsilon)
+    layout = build_layout(mol, grid.coords, grid.weights, epsilon=options.epsilon)
 
     def energy(coords, layout, density):
-        moved = place(grid.template, coords, options.partition)
+        moved = place(grid.template, coords, options.partition, index=grid.index)
         return xc_energy(mol.with_coords(coords), layout.moved(moved.coords, moved.weights), xc, density)[1]
 
     derivative = jax.jit(jax.grad(energy))

@@ -190,6 +190,29 @@ def test_compiled_order(n):
     np.testing.assert_array_equal(hilbert_order(same), np.arange(n))
 
 
+def test_points_of_an_index():
+    """Points of a Grid, placed again without those of small weight, also where these move."""
+    mol = molecule(WATER)
+    grid = Grid(mol, 1)
+    again = place(grid.template, mol.coords, index=grid.index)
+    for name in ("coords", "weights", "atom", "index"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(grid, name))
+
+    def total(coords, index):
+        some = place(grid.template, coords, index=index)
+        return jnp.vdot(some.weights, jnp.exp(-jnp.sum((some.coords - 0.3) ** 2, axis=1)))
+
+    want = jax.grad(total)(mol.coords, None)
+    np.testing.assert_allclose(jax.grad(total)(mol.coords, grid.index), want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("index", [np.zeros(0, np.int32), np.zeros((2, 2), np.int32), np.zeros(3)])
+def test_an_index_of_the_wrong_kind(index):
+    mol = molecule(WATER)
+    with pytest.raises(ValueError, match="Argument index"):
+        place(Grid(mol, 1).template, mol.coords, index=index)
+
+
 def test_inside_a_trace():
     mol = molecule(WATER)
     eager = Grid(mol, 1)

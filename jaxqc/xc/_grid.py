@@ -204,7 +204,7 @@ def _drop(leaves):
     return tuple(jnp.asarray(x[keep]) for x in arrays)
 
 
-def place(template: GridTemplate, coords, partition: str = "becke", moving: bool = True) -> Grid:
+def place(template: GridTemplate, coords, partition: str = "becke", moving: bool = True, index=None) -> Grid:
     """The grid of a template at given coordinates; pure, of static size, for use under `jit`, `grad` and `vmap`.
 
     Args:
@@ -213,12 +213,14 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
         partition: `"becke"` or `"ssf"`.
         moving: whether derivatives with respect to the coordinates see points and weights move with the nuclei
             (grid response); otherwise they are constants.
+        index: (n,) int32, which points of the template, in their order, such as the `index` of a `Grid` without those
+            of small weight; None for all of them along a Hilbert curve. Fast where neighbours are near each other.
 
     Returns:
-        A `Grid` with all points of the template along a Hilbert curve; weights below 1e-16 are 0.
+        A `Grid` with these points; weights below 1e-16 are 0.
 
     Raises:
-        ValueError: coordinates of the wrong shape, or an unknown partition.
+        ValueError: coordinates or an index of the wrong shape, or an unknown partition.
 
     Example:
         >>> template = grid_template(mol, 3)
@@ -232,7 +234,26 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
             f"Argument coords must have the shape {(template.natm, 3)} of the template's atoms, but it has "
             f"{coords.shape}."
         )
-    return _place(template, coords, partition, bool(moving))
+    if index is not None:
+        index = jnp.asarray(index)
+        if index.ndim != 1 or index.dtype != jnp.int32 or not len(index):
+            raise ValueError(
+                "Argument index must be the numbers of points of the template, (n,) int32 such as the index of a Grid, "
+                f"but it is {index.dtype} {index.shape}."
+            )
+    return _place(template, coords, partition, bool(moving), index)
+
+
+def _owner(ends, index):
+    """The atom of each point, from where the points of each atom end."""
+    return jnp.searchsorted(ends, index, side="right", method="scan_unrolled").astype(jnp.int32)
+
+
+def _along_a_curve(offsets, coords, ends, shift, n):
+    """The numbers of all n points of a template in the order of a Hilbert curve."""
+    index = jnp.arange(n, dtype=jnp.int32)
+    owner = _owner(ends, index)
+    return hilbert_order(offsets[index + shift[owner]] + jax.lax.stop_gradient(coords)[owner])
 
 
 def _of_owner(coords, owner):
@@ -242,27 +263,24 @@ def _of_owner(coords, owner):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
-def _place(template, coords, partition, moving):
+def _place(template, coords, partition, moving, index):
     if not moving:
         coords = jax.lax.stop_gradient(coords)
     # From tables of the kinds of atoms, not of all atoms: constants of a compiled function should be small, and behind
     # a barrier, so that the compiler does not work out at length what they lead to.
-    n = template.size
     ends = np.cumsum(template.counts)
     shift = template.table_starts + template.counts - ends
     constants = (*template.tables, template.size_radii, ends.astype(np.int32), shift.astype(np.int32))
     offsets, local, radii, ends, shift = jax.lax.optimization_barrier(tuple(map(jnp.asarray, constants)))
-    index = jnp.arange(n, dtype=jnp.int32)
-    owner = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
+    if index is None:
+        index = _along_a_curve(offsets, coords, ends, shift, template.size)
+    owner = _owner(ends, index)
     row = index + shift[owner]
-    fixed = offsets[row] + jax.lax.stop_gradient(coords)[owner]
-    order = hilbert_order(fixed)
-    owner, row = owner[order], row[order]
     points = _of_owner(coords, owner) + offsets[row]
     fraction = partition_fractions(coords, points, owner, radii, partition=partition)
     weights = local[row] * fraction
     kept = jnp.abs(weights) >= SMALLEST_WEIGHT
-    return Grid._make((points, jnp.where(kept, weights, 0.0), owner, order), template, partition)
+    return Grid._make((points, jnp.where(kept, weights, 0.0), owner, index), template, partition)
 
 
 def check_grid(mol, grid: Grid) -> None:

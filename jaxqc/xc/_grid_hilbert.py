@@ -21,7 +21,7 @@ def hilbert_keys(cells: jax.Array, bits: int = _BITS) -> jax.Array:
     Returns:
         (n,) uint64; different cells have different keys.
     """
-    one = jnp.uint32(1)
+    one = jnp.uint32(1)  # all loops unrolled: one pass over the cells instead of one for each bit
 
     def descend(k, x):
         high = one << (jnp.uint32(bits - 1) - k.astype(jnp.uint32))
@@ -35,7 +35,7 @@ def hilbert_keys(cells: jax.Array, bits: int = _BITS) -> jax.Array:
         a, c = jnp.where((c & high) != 0, a ^ low, a ^ swap), c ^ swap
         return a, b, c
 
-    a, b, c = jax.lax.fori_loop(0, bits - 1, descend, (cells[:, 0], cells[:, 1], cells[:, 2]))
+    a, b, c = jax.lax.fori_loop(0, bits - 1, descend, (cells[:, 0], cells[:, 1], cells[:, 2]), unroll=True)
     b = b ^ a
     c = c ^ b
 
@@ -43,7 +43,7 @@ def hilbert_keys(cells: jax.Array, bits: int = _BITS) -> jax.Array:
         high = one << (jnp.uint32(bits - 1) - k.astype(jnp.uint32))
         return jnp.where((c & high) != 0, t ^ (high - one), t)
 
-    t = jax.lax.fori_loop(0, bits - 1, gray, jnp.zeros_like(c))
+    t = jax.lax.fori_loop(0, bits - 1, gray, jnp.zeros_like(c), unroll=True)
     a, b, c = a ^ t, b ^ t, c ^ t
 
     def weave(k, key):
@@ -51,7 +51,7 @@ def hilbert_keys(cells: jax.Array, bits: int = _BITS) -> jax.Array:
         digit = ((a >> shift) & one) << 2 | ((b >> shift) & one) << 1 | ((c >> shift) & one)
         return key << 3 | digit.astype(jnp.uint64)
 
-    return jax.lax.fori_loop(0, bits, weave, jnp.zeros(c.shape, jnp.uint64))
+    return jax.lax.fori_loop(0, bits, weave, jnp.zeros(c.shape, jnp.uint64), unroll=True)
 
 
 def reference_order(points: jax.Array) -> jax.Array:
