@@ -105,6 +105,35 @@ def test_gradient_in_all_its_forms():
     assert abs(float(slope) - float(np.sum(expected * np.asarray(direction)))) < 1e-10
 
 
+def test_points_without_weights_are_left_out(monkeypatch):
+    """As for large molecules, in energies and first and second derivatives."""
+    mol = jaxqc.Molecule(FLUORIDE + "; He 0 0 4; He 0 1 -3; He 0 4 0", basis="sto-3g")
+    given = {"xc": "svwn", "grid": 0, **TIGHT}
+
+    def slope(f):
+        return jax.grad(lambda x: jaxqc.energy(mol, field=x, **given))(f)
+
+    unit = jnp.asarray([0.0, 0.0, 1.0])
+
+    def numbers():
+        result = jaxqc.scf(mol, **given)
+        response = jax.jvp(slope, (jnp.zeros(3),), (unit,))[1]
+        stability = jaxqc.scf.stability(mol, result).internal
+        return result, (result.energy, jaxqc.gradient(result), jaxqc.gradient(mol, **given), response, stability)
+
+    whole, expected = numbers()
+    monkeypatch.setattr("jaxqc.scf._xc._FEW", 0)
+    monkeypatch.setattr("jaxqc.scf._xc._BITS", 11)
+    fewer, found = numbers()
+    grid, points = jaxqc.xc.Grid(mol, 0), fewer.points
+    assert whole.points is None
+    assert points is not None
+    assert len(grid) <= len(points) == len(np.unique(points)) < grid.template.size
+    np.testing.assert_array_equal(points[: len(grid)], grid.index)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
+
+
 @pytest.mark.slow
 def test_gradients_of_a_result_and_inside_of_jit():
     mol, given = molecule("lda"), options("lda")

@@ -84,7 +84,7 @@ def check_options(mol, xc, given, report, name="jaxqc.scf") -> Options:
         )
     threshold = _number(values, "threshold", low=0.0, open_low=True)
     precision = checked_precision(values["precision"], name)
-    xc_part, parameters = check_xc(mol, xc, values, given)
+    xc_part, parameters, points = check_xc(mol, xc, values, given)
     mesh = checked_mesh(values["mesh"], name)
     method = Method(threshold, xc_part, mesh)
     settings = Settings(
@@ -98,7 +98,7 @@ def check_options(mol, xc, given, report, name="jaxqc.scf") -> Options:
     )
     if not isinstance(values["throw"], bool):
         raise TypeError(f"Argument throw must be True or False, but it is {values['throw']!r}.")
-    arguments = replicated(Arguments(mol, check_field(values["field"]), parameters), mesh)
+    arguments = replicated(Arguments(mol, check_field(values["field"]), parameters, points), mesh)
     return Options(reference, settings, method, arguments, numbers, values["guess"], values["throw"])
 
 

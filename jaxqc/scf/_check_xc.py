@@ -12,8 +12,8 @@ XC_DEFAULTS: dict[str, Any] = {"grid": 3, "epsilon": 1e-12, "grid_response": Tru
 _SCHEME = ("level", "partition", "prune", "radii")
 
 
-def check_xc(mol, xc, values, given) -> tuple[KohnSham | None, tuple]:
-    """The exchange-correlation part of a calculation, and the arrays of its functional.
+def check_xc(mol, xc, values, given) -> tuple[KohnSham | None, tuple, Any]:
+    """The exchange-correlation part of a calculation, the arrays of its functional, and the points of its grid.
 
     Args:
         mol: `Molecule`.
@@ -30,15 +30,16 @@ def check_xc(mol, xc, values, given) -> tuple[KohnSham | None, tuple]:
                 f"Argument {superfluous[0]} is for density functionals, but there is no xc: Hartree-Fock needs no "
                 "grid. Leave it out, or name a functional such as xc='b3lyp'."
             )
-        return None, ()
+        return None, (), None
     from jaxqc._bound_functional import bind, read
-    from jaxqc.scf._xc import measured_capacity
+    from jaxqc.scf._xc import measured
 
     template, partition = _scheme(mol, values["grid"])
     functional, parameters = bind(read(xc))
     epsilon = float(values["epsilon"])
-    capacity = measured_capacity(mol, template, partition, epsilon)
-    return KohnSham(functional, template, partition, epsilon, capacity, values["grid_response"]), parameters
+    capacity, points = measured(mol, template, partition, epsilon)
+    method = KohnSham(functional, template, partition, epsilon, capacity, values["grid_response"])
+    return method, parameters, points
 
 
 def check_switch(value):

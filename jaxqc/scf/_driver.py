@@ -300,7 +300,7 @@ def _result(checked, solution) -> Result:
 @partial(quick_jit, static_argnames=("reference", "method", "differentiable"))
 def _assemble(arguments, solution, converged, *, reference, method, differentiable) -> Result:
     """Dresses a solution as a `Result`; where it may be differentiated, every array follows the molecule."""
-    mol, field, parameters = arguments
+    mol, field = arguments.mol, arguments.field
     coefficients, fock = attach_orbitals(reference, method, arguments, converged)
     energy = attach_energy(reference, method, arguments, converged)
     overlap, hcore, nuclear = solution.overlap, solution.hcore, solution.energy_nuclear
@@ -312,7 +312,7 @@ def _assemble(arguments, solution, converged, *, reference, method, differentiab
     if method.xc is None:
         one, two = electronic_energy(hcore, density, fock - hcore)
     elif differentiable:
-        build = Builder(mol, parameters, method)
+        build = Builder(arguments, method)
         one, two = electronic_energy(hcore, density, build.two_electron(density))
         energy_xc, electrons = build.xc_energy(density)
     else:
@@ -346,7 +346,8 @@ def _assemble(arguments, solution, converged, *, reference, method, differentiab
         gradients=solution.gradients,
         field=field,
         mol=mol,
-        parameters=parameters,
+        parameters=arguments.parameters,
+        points=arguments.points,
         reference=reference,
         method=method,
     )

@@ -69,8 +69,8 @@ def weighted_density(reference, coefficients, fock):
 
 def lagrangian(arguments: Arguments, density, weighted, method):
     """L of the module's description, (); Hartree."""
-    mol, field, parameters = arguments
-    build = Builder(mol, parameters, method)
+    mol, field = arguments.mol, arguments.field
+    build = Builder(arguments, method)
     electronic = build.energy(_fock.core_hamiltonian(mol, field), density)
     return _fock.nuclear_energy(mol, field) + electronic - jnp.sum(weighted * integrals.overlap(mol))
 
@@ -137,8 +137,8 @@ def _response(arguments, directions, coefficients, fock, *, reference, method, c
         return integrals.overlap(_with_leaves(arguments, chosen, moving).mol)
 
     def fock_of(moving, density):
-        mol, field, parameters = _with_leaves(arguments, chosen, moving)
-        return _fock.core_hamiltonian(mol, field) + Builder(mol, parameters, method)(density).total
+        moved = _with_leaves(arguments, chosen, moving)
+        return _fock.core_hamiltonian(moved.mol, moved.field) + Builder(moved, method)(density).total
 
     # 1. Orbitals follow the overlap: C (1 - S'/2) stays orthonormal to first order.
     _, overlap_change = jax.jvp(overlap_of, (moving,), (directions,))
@@ -157,7 +157,7 @@ def _response(arguments, directions, coefficients, fock, *, reference, method, c
     mask = pair_mask(reference, coefficients)
     right = -gradient_pairs(reference, pushed, mask)
 
-    response_of = Builder(arguments.mol, arguments.parameters, method).response(density)
+    response_of = Builder(arguments, method).response(density)
 
     # 3. The rotation that makes the gradient vanish again.
     diagonal = jax.lax.stop_gradient(hessian_diagonal(reference, in_orbitals))

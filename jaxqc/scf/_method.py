@@ -87,6 +87,7 @@ class Arguments(NamedTuple):
     mol: Any
     field: Any  # (3,) electric field, atomic units, or None
     parameters: tuple[jax.Array, ...]  # of the functional; empty for one by name
+    points: jax.Array | None = None  # (n,) int32: points of the template that have weights; None for all of them
 
 
 class MeanField(NamedTuple):
@@ -118,18 +119,17 @@ class Builder:
     """Builds mean fields of densities of one molecule; grid and lists of shells are made once.
 
     Args:
-        mol: `Molecule`.
-        parameters: arrays of the functional.
+        arguments: `Arguments`.
         method: `Method`.
     """
 
-    def __init__(self, mol, parameters, method):
-        self._mol, self._method = mol, method
+    def __init__(self, arguments, method):
+        self._mol, self._method = arguments.mol, method
         self._xc = None
         if method.xc is not None:
             from jaxqc.scf._xc import GridEnergy
 
-            self._xc = GridEnergy(mol, parameters, method.xc, method.mesh)
+            self._xc = GridEnergy(arguments, method.xc, method.mesh)
 
     @property
     def levels_tell(self) -> bool:

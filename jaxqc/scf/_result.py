@@ -52,6 +52,7 @@ class Result:
         field: (3,) electric field, atomic units, or None.
         mol: the `Molecule`.
         parameters: arrays found inside of a user's functional.
+        points: (n,) int32, the points of the grid's template that have weights; None for all, or without a grid.
         reference: kind and numbers of electrons (static).
         method: Hartree-Fock or functional and grid (static).
     """
@@ -78,6 +79,7 @@ class Result:
     field: Any
     mol: Any
     parameters: tuple[jax.Array, ...]
+    points: jax.Array | None
     reference: Reference = dataclass_field(metadata={"static": True})
     method: Method = dataclass_field(metadata={"static": True})
 
@@ -94,7 +96,7 @@ class Result:
     @property
     def arguments(self) -> Arguments:
         """What the energy is a function of."""
-        return Arguments(self.mol, self.field, self.parameters)
+        return Arguments(self.mol, self.field, self.parameters, self.points)
 
     @property
     def mo_occ(self) -> jax.Array:

@@ -149,7 +149,7 @@ def resume(arguments, state, controls, reference, settings) -> Solution:
 
 
 def _prepare(arguments, controls, settings):
-    mol, field, parameters = arguments
+    mol, field = arguments.mol, arguments.field
     overlap = integrals.overlap(mol)
     transform, removed = _fock.canonical_transform(overlap, controls.linear_dependence)
     # Whatever integrals and screening make of input that is not finite: the energy is NaN, and nothing is iterated.
@@ -161,7 +161,7 @@ def _prepare(arguments, controls, settings):
         transform=transform,
         removed=removed,
     )
-    return system, Builder(mol, parameters, settings.method)
+    return system, Builder(arguments, settings.method)
 
 
 def _first_state(guess, build, system, reference, settings):

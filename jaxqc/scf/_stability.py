@@ -92,7 +92,7 @@ def stability(mol, result, *, tolerance=1e-5, max_cycles=60) -> Stability:
 def _product(arguments, coefficients, fock, pairs, *, reference, method, odd):
     mask = pair_mask(reference, coefficients)
     levels = to_orbitals(reference, coefficients, fock)
-    response_of = Builder(arguments.mol, arguments.parameters, method).response(density_of(reference, coefficients))
+    response_of = Builder(arguments, method).response(density_of(reference, coefficients))
     image = hessian_product(reference, coefficients, levels, mask, response_of, pairs)
     # Rounding must not let rotations in that turn alpha and beta alike.
     return 0.5 * (image - image[::-1]) if odd else image
@@ -100,7 +100,7 @@ def _product(arguments, coefficients, fock, pairs, *, reference, method, odd):
 
 @partial(quick_jit, static_argnames=("method",))
 def _energy(arguments, hcore, density, *, method):
-    return Builder(arguments.mol, arguments.parameters, method).energy(hcore, density)
+    return Builder(arguments, method).energy(hcore, density)
 
 
 def _lowest(problem, reference, coefficients, fock, odd, tolerance, max_cycles):

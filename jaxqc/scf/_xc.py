@@ -17,24 +17,26 @@ from jaxqc.xc._sharding import ShardedLayout, shard_layout, sharded_xc_energy
 
 # Up to so many shells each row of the grid has room for all of them.
 _FEW = 160
+# Numbers of points are rounded up to so many leading bits.
+_BITS = 6
 
 
 class GridEnergy:
     """Exchange-correlation energies of densities of one molecule on one grid.
 
     Args:
-        mol: `Molecule`.
-        parameters: arrays of the functional.
+        arguments: `Arguments`.
         xc: `KohnSham`.
         mesh: the devices to which the rows of the grid are dealt, or None.
     """
 
-    def __init__(self, mol, parameters, xc, mesh=None):
-        grid = place(xc.template, mol.coords, xc.partition, moving=xc.grid_response)
+    def __init__(self, arguments, xc, mesh=None):
+        mol = arguments.mol
+        grid = place(xc.template, mol.coords, xc.partition, moving=xc.grid_response, index=arguments.points)
         layout = build_layout(mol, grid.coords, grid.weights, epsilon=xc.epsilon, capacity=xc.capacity)
         if mesh is not None:
             layout = shard_layout(mol, layout, mesh, axis=mesh.axis_names)
-        self._operands, self._functional = (mol, layout, parameters), xc.functional
+        self._operands, self._functional = (mol, layout, arguments.parameters), xc.functional
 
     def energy(self, density):
         """Energy (), Hartree, of a density (nspin, nao, nao), and its integral over the grid ()."""
@@ -65,24 +67,34 @@ def _potential(density, mol, layout, parameters, *, functional):
     return symmetric(slope), exc, electrons
 
 
-def measured_capacity(mol, template, partition, epsilon):
-    """How many shells the rows of a grid must have room for, with some to spare for other coordinates.
+def measured(mol, template, partition, epsilon):
+    """What is known of the grid before anything is compiled for it.
 
     Returns:
-        One of few numbers, so that hardly any coordinates compile a program anew; None for all shells, where these are
-        few, or where the coordinates are traced.
+        How many shells its rows must have room for, with some to spare for other coordinates: one of few numbers, so
+        that hardly any coordinates compile a program anew. None for all shells.
+        The points with weights, (n,) int32 in their order, filled up to one of few sizes by others; None for all.
+        Both None where the molecule is small, or where the coordinates are traced.
     """
     mol = jax.lax.stop_gradient(mol)
     if mol.nshell <= _FEW or not outermost(mol):
-        return None
-    longest = int(_longest(mol, template=template, partition=partition, epsilon=epsilon))
+        return None, None
+    longest, count, points = _measure(mol, template=template, partition=partition, epsilon=epsilon)
+    longest, count = int(longest), max(int(count), 1)
     step = 64 if longest < 512 else 256
     capacity = -(-int(1.15 * longest) // step) * step
-    return None if capacity >= mol.nshell else capacity
+    step = 2 ** max(0, count.bit_length() - _BITS)
+    points = points[: min(-(-count // step) * step, template.size)]
+    return None if capacity >= mol.nshell else capacity, points
 
 
 @partial(quick_jit, static_argnames=("template", "partition", "epsilon"))
-def _longest(mol, *, template, partition, epsilon):
+def _measure(mol, *, template, partition, epsilon):
     grid = place(template, mol.coords, partition)
     layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon, capacity=32)
-    return jnp.maximum(layout.density.overflow, layout.potential.overflow)
+    # Those without weights go behind the others; both keep their order. NaN counts as a weight, and will show.
+    kept = grid.weights != 0
+    before = jnp.cumsum(kept, dtype=jnp.int32)
+    behind = before[-1] + jnp.arange(template.size, dtype=jnp.int32) - before
+    points = jnp.zeros_like(grid.index).at[jnp.where(kept, before - 1, behind)].set(grid.index, unique_indices=True)
+    return jnp.maximum(layout.density.overflow, layout.potential.overflow), before[-1], points
