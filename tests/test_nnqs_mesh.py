@@ -40,6 +40,17 @@ def test_processes_compute_the_bits_of_devices(over_devices):
             assert outcome == over_devices[mode]["2"]
 
 
+def test_shares_of_a_network_of_one_layer():
+    """Compilers must not see on how many devices they are: where each has one share, and where it has many."""
+    found = result(start("nnqs_share_worker.py", devices=8))
+    plain = found.pop("plain")
+    for outcome in found.values():
+        assert outcome == found["1"]
+    for name, limit in (("outputs", 1e-5), ("gradient", 1e-4)):
+        one, other = ([float.fromhex(x) for x in numbers[name]] for numbers in (found["1"], plain))
+        np.testing.assert_allclose(one, other, rtol=limit, atol=limit)
+
+
 def test_budgets_do_not_change_a_bit_of_perturbation_theory():
     ham = molecule("H 0 0 0; H 0 0 1; H 0 1 2; H 1 0 3; H 2 2 0; H 3 1 1")[2]
     space = all_configurations(6, 3, 3)

@@ -99,17 +99,23 @@ def over_mesh(function: Callable, mesh: Mesh, in_specs, out_specs) -> Callable:
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False))
 
 
-def share_by_share(function: Callable, items, keys):
-    """`function` of each item along the first axis of `items`, whose keys are `keys`, one after the other."""
+def share_by_share(function: Callable, items, keys, rows: int):
+    """`function` of each item along the first axis of `items`, whose keys are `keys`, one after the other.
+
+    `rows`, of all devices together, is the length of the arrays in the loop: it is the same program on any number of
+    devices. With a single item its work would not depend on the counter, and the compiler would move it out of the
+    loop and fuse it otherwise.
+    """
     length = jax.tree.leaves(items)[0].shape[0]
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], items))
-    out = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shapes)
+    items = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype).at[:length].set(x), items)
+    out = jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), shapes)
 
     def one(k, out):
         item = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, k, keepdims=False), items)
         return jax.tree.map(lambda o, r: o.at[k].set(r), out, function(item))
 
-    return jax.lax.fori_loop(0, _rounds(length, keys), one, out)
+    return jax.tree.map(lambda o: o[:length], jax.lax.fori_loop(0, _rounds(length, keys), one, out))
 
 
 def share_sum(parts, keys):

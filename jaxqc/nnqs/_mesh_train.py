@@ -56,7 +56,8 @@ class MeshNetwork(NamedTuple):
         """Within the mesh: log-amplitudes and phases (n,) of all configurations, from the shares of this device."""
 
         flat = dealt.reshape(-1, *dealt.shape[2:])
-        out = share_by_share(lambda keys: self.one(parameters, keys), flat, flat)
+        rows = len(flat) * self.mesh.devices.size
+        out = share_by_share(lambda keys: self.one(parameters, keys), flat, flat, rows)
         log_amplitude, phase = (gathered(x.reshape(-1), self.axis) for x in out)
         return log_amplitude, phase
 
@@ -85,7 +86,7 @@ class MeshNetwork(NamedTuple):
         def share(items):
             return jax.lax.scan(batch, jax.tree.map(jnp.zeros_like, parameters), items)[0]
 
-        parts = share_by_share(share, (dealt, *mine), dealt)
+        parts = share_by_share(share, (dealt, *mine), dealt, shares_of(self.mesh))
         parts = jax.tree.map(lambda part: gathered(part, self.axis), parts)
         return share_sum(parts, dealt)
 
