@@ -17,7 +17,7 @@ from jaxqc.nnqs._mesh_train import MeshNetwork, _gradient
 from jaxqc.nnqs._train import Sector, occupations_of
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-SECTOR = Sector(6, 3, 2)
+SECTOR = Sector(10, 7, 7)
 
 
 def flat(*trees):
@@ -25,14 +25,14 @@ def flat(*trees):
 
 
 def main():
-    module = Transformer(*SECTOR, width=8, layers=1, heads=2, phase_layers=(4,))
-    keys = all_configurations(*SECTOR).keys[:150]
+    module = Transformer(*SECTOR, width=16, layers=1, heads=2, phase_layers=(16,))
+    keys = all_configurations(*SECTOR).keys[::230]
     occupations = occupations_of(keys, SECTOR)
     parameters = module.init(jax.random.key(0), occupations)
     slopes = jnp.asarray(np.random.default_rng(1).normal(size=(2, len(keys))))
     found = {}
     for devices in (1, 8):
-        network = MeshNetwork(make_mesh(devices), module.apply, SECTOR, 16)
+        network = MeshNetwork(make_mesh(devices), module.apply, SECTOR, 64)  # one batch a share
         outputs = network.evaluate(parameters, keys)
         dealt, total = network.deal(keys)
         operands = put(network.mesh, (parameters, tuple(jnp.pad(slopes, ((0, 0), (0, total - len(keys)))))), P())
