@@ -233,6 +233,16 @@ def test_selection_on_nitrogen():
     assert again.history == found.history
 
 
+def test_stated_errors_count_what_the_threshold_leaves_out():
+    ham = molecule("N 0 0 0; N 0 0 1.0977")[2]
+    exact = -107.6528287  # pyscf.fci
+    for epsilon, size in ((0.1, 7), (0.03, 50), (3e-3, 200), (1e-3, 200)):
+        found = selected_ci(ham, size, epsilon=epsilon)
+        assert abs(found.e_extrapolated - exact) <= found.error < 0.2
+        left_out = pt2(ham, found.configurations, found.vector, found.e_ci, 0.0) - found.e_pt2
+        assert abs(left_out) <= 1.1 * found.error
+
+
 def test_selection_to_the_end():
     ham = molecule("Li 0 0 0; H 0 0 1.548")[2]
     found = selected_ci(ham)
@@ -278,6 +288,9 @@ def test_extrapolation():
     assert extrapolate([(-5.0, -0.1)]) == (-5.1, 0.1) == extrapolate([(-4.9, -0.2), (-5.0, -0.1)])
     assert extrapolate(steep) == pytest.approx((steep[-1, 0] - 0.01, 0.01))
     assert extrapolate([*curved, (-5.0, 0.1)]) == (-4.9, 0.1)
+    # Sets that differ by rounding, as where a network chooses the same again, tell no more than one.
+    same = [(-5.0, -0.1), (-5.0 - 1e-15, -0.1), (-5.0, -0.1 - 1e-12), (-5.0 + 1e-9, -0.1 + 1e-9)]
+    assert extrapolate(same) == pytest.approx((-5.1, 0.1), abs=1e-8) == extrapolate([(-4.9, -0.2), *same])
 
 
 def test_arguments_that_are_wrong():

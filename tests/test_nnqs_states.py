@@ -122,6 +122,19 @@ def test_only_what_is_certain_is_called_exact():
             call()
 
 
+def test_stated_errors_of_runs_count_what_the_threshold_leaves_out():
+    pytest.importorskip("optax")
+    transformer = pytest.importorskip("jaxqc.nnqs._ansatz", exc_type=ImportError).Transformer
+    from jaxqc.nnqs import solve
+
+    ham = Hamiltonian.from_molecule(jaxqc.Molecule(NITROGEN, basis="sto-3g"))
+    module = transformer(10, 7, 7, width=8, layers=1, heads=2, phase_layers=(8,), real=True)
+    out = solve(ham, steps=0, target_size=7, epsilon=0.1, module=module)
+    left_out = pt2(ham, out.configurations, out.coefficients, out.e_ci, 0.0) - out.e_pt2
+    assert abs(left_out) > 0.05  # Hartree
+    assert max(abs(left_out), abs(out.e_extrapolated - -107.6528287)) <= out.extrapolation_error  # pyscf.fci
+
+
 def test_points_of_another_state_are_left_out():
     def found(energies):
         empty = np.zeros(len(energies))

@@ -11,6 +11,9 @@ from jaxqc.nnqs._davidson import Eigenstates
 
 _SAME = 0.5  # squared overlap from which two vectors are of the same state
 _CONTAMINATION = 0.5  # of <S^2> by other spins, up to which a state counts as one of the expected spin
+_DISTINCT = 0.02  # relative difference of E_PT2 from which two sets tell more than one
+_FINE = 1e-4  # Hartree; a threshold of E_PT2 beyond which even small sets miss much
+_NEGLIGIBLE = 1e-9  # Hartree; up to this one nothing of interest is missed
 
 
 class State(NamedTuple):
@@ -20,7 +23,8 @@ class State(NamedTuple):
         e_ci: energy on the set, Hartree; an upper bound of that of the exact state in the same place.
         e_pt2: perturbative correction, Hartree.
         e_extrapolated: E_CI where E_PT2 vanishes, Hartree; no bound.
-        error: estimate of the error of `e_extrapolated`, Hartree; 0 where the state is exact. It is nan where a lower
+        error: estimate of the error of `e_extrapolated`, Hartree; 0 where the state is exact. What the threshold
+            leaves out of E_PT2, seen by a threshold ten times as small, is a part of it. It is nan where a lower
             state may have been missed: of another symmetry, where the set is coupled to nothing, but not all there is;
             of lower spin, where only one state was asked for and <S^2> exceeds the least possible by more than 0.5.
         spin_square: <S^2> on the set.
@@ -66,7 +70,12 @@ def least_spin_square(ham) -> float:
     return spin * (spin + 1)
 
 
-def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=None) -> tuple[State, ...]:
+def finer_threshold(epsilon) -> float | None:
+    """With which E_PT2 is made once more to see what `epsilon` leaves out; None where that needs no look."""
+    return min(epsilon / 10, _FINE) if epsilon > _NEGLIGIBLE else None
+
+
+def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=None, finer=None) -> tuple[State, ...]:
     """The states on the last set.
 
     Args:
@@ -75,6 +84,7 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=
         exact: E_PT2 without a threshold of each state that has none with it; others are left out.
         uncoupled_error: of states that are coupled to nothing, Hartree.
         expected_spin: <S^2> beyond which, by more than 0.5, errors are nan; None for any.
+        finer: E_PT2 of each state with `finer_threshold`, or None.
     """
     states = []
     for k in range(len(points[-1])):
@@ -84,7 +94,8 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=
             e_pt2 = exact[k]
             value = (e_ci, uncoupled_error) if e_pt2 == 0.0 else extrapolate([(e_ci, e_pt2)])
         else:
-            value = extrapolate(series)
+            value, error = extrapolate(series)
+            value = value, error + (0.0 if finer is None else abs(finer[k] - e_pt2))
         spin_square = float(found.spin_squares[k])
         if e_pt2 != 0.0 and expected_spin is not None and spin_square > expected_spin + _CONTAMINATION:
             value = value[0], float("nan")
@@ -109,14 +120,15 @@ def extrapolate(points) -> tuple[float, float]:
     The value is a line through the last three points, weighted by 1 / E_PT2^2: what is small follows the line best.
     The error is the largest of: the difference from the parabola through them, from the line through the three before
     the last or, where there are only three points, from E_CI + E_PT2, and a twentieth of the extrapolated part.
-    Points with E_PT2 > 0 are left out. With less than three, or where the line ends outside of E_CI + 2 E_PT2 to E_CI
-    of the last point, the value is E_CI + E_PT2, and its error |E_PT2|.
+    Points with E_PT2 > 0 are left out, and those that differ from a later one by less than 2 % of E_PT2. With less than
+    three, or where the line ends outside of E_CI + 2 E_PT2 to E_CI of the last point, the value is E_CI + E_PT2, and
+    its error |E_PT2|.
     """
     points = np.asarray(points, float).reshape(-1, 2)
     last_ci, last_pt2 = (float(x) for x in points[-1])
     corrected = last_ci + last_pt2, abs(last_pt2)
-    points = points[points[:, 1] <= 0.0][-4:]
-    if last_pt2 > 0.0 or len(points) < 3 or np.ptp(points[:, 1]) < 1e-12:
+    points = _distinct(points[points[:, 1] <= 0.0])[-4:]
+    if last_pt2 > 0.0 or len(points) < 3:
         return corrected
     points = points[np.argsort(-np.abs(points[:, 1]), kind="stable")]
     e_ci, e_pt2 = points.T
@@ -126,6 +138,15 @@ def extrapolate(points) -> tuple[float, float]:
     before = e_ci[-1] + e_pt2[-1] if len(points) < 4 else _line(points[:-1])
     estimates = [0.05 * abs(value - e_ci[-1]), abs(value - before), abs(value - _line(points[-3:], 2))]
     return value, float(max(estimates))
+
+
+def _distinct(points):
+    """Points in their order without those that equal a later one."""
+    kept = []
+    for point in points[::-1]:
+        if all(abs(point[1] - other[1]) > _DISTINCT * max(abs(point[1]), abs(other[1])) for other in kept):
+            kept.append(point)
+    return np.reshape(kept[::-1], (-1, 2))
 
 
 def _line(points, degree=1):

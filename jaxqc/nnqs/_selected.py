@@ -14,13 +14,12 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
-from jaxqc.nnqs._extrapolate import State, least_spin_square, points_of, states_of
+from jaxqc.nnqs._extrapolate import State, finer_threshold, least_spin_square, points_of, states_of
 from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contributions, exact_sum, external
 
 _TIE = 1e-9  # relative difference up to which importances count as equal
 _TOLERANCE = 1e-6  # of the norm of the residual, Hartree
-_LOOSER = 3.0  # threshold with which E_PT2 is compared, for what `epsilon` leaves out
 _LEAST_GROWTH = 250  # configurations
 _MOST_AT_ONCE = 1 << 20  # of which unused ones cost a GPU next to nothing
 
@@ -42,8 +41,7 @@ class SelectedCI(NamedTuple):
         e_ci: lowest energy on the set, Hartree, an upper bound of the exact one.
         e_pt2: perturbative correction, Hartree.
         e_extrapolated: E_CI where E_PT2 vanishes, Hartree, from a line through the last stages; no bound.
-        error: estimate of the error of `e_extrapolated`, Hartree; see `State`. Not less than what `epsilon` three times
-            as large changes in E_PT2.
+        error: estimate of the error of `e_extrapolated`, Hartree; see `State`.
         spin_square: <S^2> on the set.
         configurations: the set, sorted.
         vector: (capacity,) coefficients.
@@ -155,13 +153,12 @@ def selected_ci(
     else:
         exact = corrections
     expected = least_spin_square(ham) if nroots == 1 else None
-    states = states_of(found, points, exact, 0.0 if whole or nroots == 1 else float("nan"), expected)[:nroots]
-    if epsilon > 0:
-        less, _ = best_of_states(best_external, ham, configurations, found, _LOOSER * epsilon, memory, 0)
-        states = tuple(
-            s._replace(error=max(s.error, abs(s.e_pt2 - x))) for s, x in zip(states, less[:nroots], strict=True)
-        )
-    first, complete = states[0], not any(exact[:nroots]) and (whole or nroots == 1)
+    threshold, finer = finer_threshold(epsilon), None
+    if threshold is not None and any(corrections):
+        finer, _ = best_of_states(best_external, ham, configurations, found, threshold, memory, 0)
+    certain = whole or nroots == 1
+    states = states_of(found, points, exact, 0.0 if certain else float("nan"), expected, finer)[:nroots]
+    first, complete = states[0], not any(exact[:nroots]) and certain
     return SelectedCI(*first[:5], configurations, first.vector, complete, tuple(history), states)
 
 
