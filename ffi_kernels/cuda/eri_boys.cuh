@@ -1,4 +1,4 @@
-// Boys functions with the operators 1 / r and erf(omega r) / r.
+// Boys functions with the operators 1 / r, erf(omega r) / r and erfc(omega r) / r.
 #pragma once
 #include "eri_quartets.cuh"
 
@@ -65,6 +65,21 @@ __device__ __forceinline__ void boys(double t, double prefactor, const double* r
 }
 #endif
 
+#if SHORT
+// The same of a primitive quartet, less those of erf(omega r) / r.
+template <int L>
+__device__ __forceinline__ void boys(const Primitives& s, real p, const real* rows, const real* grid, real omega, real* f) {
+  const real square = omega * omega, shrink = square / (square + p * s.rho_p);
+  real scale = sqrt(shrink), taken[L + 1];
+  boys<L>(s.t, s.prefactor, rows, grid, f);
+  boys<L>(s.t * shrink, s.prefactor, rows, grid, taken);
+#pragma unroll
+  for (int m = 0; m <= L; ++m) {
+    f[m] -= scale * taken[m];
+    scale *= shrink;
+  }
+}
+#else
 // The same of a primitive quartet, attenuated where omega > 0.
 template <int L>
 __device__ __forceinline__ void boys(const Primitives& s, real p, const real* rows, const real* grid, real omega, real* f) {
@@ -81,3 +96,4 @@ __device__ __forceinline__ void boys(const Primitives& s, real p, const real* ro
     scale *= shrink;
   }
 }
+#endif

@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     eri_lanes(const int2* shells, const int4* info, const double* centers, const real* prims, int64 capacity, const float* bound,
               const int* bra_groups, const int* ket_groups, int ngroup, const real* density, const float* density_bound, const float* top,
               double* j, double* k, const double* table, double asymptotic, double omega, double threshold, int nao, int nshell,
-              int bra_first, int bra_step, const int* part, int same, double* j_ket, int ket_first, int ket_count, double limit) {
+              int bra_first, int bra_step, const int* part, int same, double* j_ket, int ket_first, int ket_count, double limit REACH_PARAMETERS) {
   extern __shared__ double shared[];
   __shared__ int slots[BLOCK / 32][64];
   const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   const Group group = make_group<kArea>(reinterpret_cast<real*>(shared));
   const int which = threadIdx.x / kGroup;
   const Pairs pairs = {shells, info, centers, prims, capacity, bound};
-  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold), static_cast<float>(limit)};
+  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold), static_cast<float>(limit) REACH};
   const int4 bra = info[bra_at];
   if (!kets_of(bra, ket_groups, ngroup)) return;
   const int2 bra_shells = shells[bra_at];

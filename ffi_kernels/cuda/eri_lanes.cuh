@@ -3,6 +3,7 @@
 #include "eri_quartets.cuh"
 
 constexpr int kRoots = (kTotal + DERIVATIVE) / 2 + 1;
+constexpr int kOperators = SHORT ? 2 : 1;  // erfc(omega r) / r is 1 / r less erf(omega r) / r
 constexpr int kLE = LA + LB + DERIVATIVE, kLF = LC + LD;
 constexpr int kGroup = kF <= 32 ? 32 : (kF + 31) / 32 * 32;  // lanes of a group
 constexpr int kTogether = TOGETHER;                          // quartets of a group at a time
@@ -111,14 +112,17 @@ __device__ __forceinline__ void for_tables(const Group& group, const Pairs& pair
 #pragma unroll
     for (int o = 16; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
   }
-  for (int n = 0; n < most; ++n) {
-    const int at = n < count ? n : 0, i = at / ket.w;
+  for (int step = 0; step < kOperators * most; ++step) {
+    const int n = step / kOperators, at = n < count ? n : 0, i = at / ket.w;
+    const bool attenuated = SHORT ? step % kOperators == 1 : omega != real(0.0);
     const int ip = bra.z + i * kTile, iq = ket.z + (at - i * ket.w) * kTile;
     const real p = pairs.p[ip], px = pairs.x()[ip], py = pairs.y()[ip], pz = pairs.z()[ip];
     const PrimitivePair q(pairs, iq);
-    const Primitives s(p, seen(px, a[0], c[0]), seen(py, a[1], c[1]), seen(pz, a[2], c[2]), n < count ? pairs.weight()[ip] : real(0.0), q);
+    real weight = n < count ? pairs.weight()[ip] : real(0.0);
+    if (SHORT && attenuated) weight = -weight;
+    const Primitives s(p, seen(px, a[0], c[0]), seen(py, a[1], c[1]), seen(pz, a[2], c[2]), weight, q);
     real shrink = 1.0;
-    if (omega != real(0.0)) shrink = omega * omega / (omega * omega + p * s.rho_p);
+    if (attenuated) shrink = omega * omega / (omega * omega + p * s.rho_p);
     group_sync();
     for (int r = group.active ? group.f : 2 * kRoots; r < 2 * kRoots; r += kF) {
       const real v = quadrature(s.t * shrink, r, table, asymptotic);

@@ -24,7 +24,20 @@ constexpr bool kSingle = SINGLE;
 #define QUARTETS 0
 #endif
 
+// Whether the operator is erfc(omega r) / r.
+#ifndef SHORT
+#define SHORT 0
+#endif
+
 #include "eri_class.h"
+#if SHORT
+#include "eri_short.cuh"
+#define REACH_PARAMETERS , const float4 *places, const float2 *charges
+#define REACH , Reach(places, charges, bra_at, omega)
+#else
+#define REACH_PARAMETERS
+#define REACH
+#endif
 
 typedef long long int64;
 typedef unsigned long long uint64;
@@ -65,6 +78,9 @@ struct Screen {
   int nshell;
   float top, threshold;
   float limit;  // single precision only: quartets above it are left to kernels of double precision
+#if SHORT
+  Reach reach;
+#endif
 };
 
 // Sums into J and K: plain additions, or order-independent ones in fixed point.
@@ -130,6 +146,9 @@ struct KetQueue {
 #endif
         wanted = pair + d > s.threshold;
         if (kSingle) wanted = wanted && !(pair + d > s.limit);
+#if SHORT
+        wanted = wanted && s.reach.bound(ket) + d > s.threshold;
+#endif
       }
       const unsigned chosen = __ballot_sync(0xffffffffu, wanted);
       if (wanted) slots[count + __popc(chosen & ((1u << lane) - 1))] = ket;

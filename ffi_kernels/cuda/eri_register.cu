@@ -94,14 +94,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     eri_register(const int2* shells, const int4* info, const double* centers, const real* prims, int64 capacity, const float* bound,
                  const int* bra_groups, const int* ket_groups, int ngroup, const real* density, const float* density_bound,
                  const float* top, double* j, double* k, const real* rows, const real* grid, double omega, double threshold, int nao,
-                 int nshell, int bra_first, int bra_step, const int* part, int same, double limit) {
+                 int nshell, int bra_first, int bra_step, const int* part, int same, double limit REACH_PARAMETERS) {
   extern __shared__ real shared[];
   __shared__ int slots[BLOCK / 32][64], bases[BLOCK / 32][32];
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   const int bra_at = bra_first + part[0] + blockIdx.x * bra_step;
   if (bra_at >= bra_groups[ngroup]) return;
   const Pairs pairs = {shells, info, centers, prims, capacity, bound};
-  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold), static_cast<float>(limit)};
+  const Screen screen = {bound, shells, density_bound, nshell, top[0] + kCoulombLog, static_cast<float>(threshold), static_cast<float>(limit) REACH};
   const int4 bra = info[bra_at];
   if (!kets_of(bra, ket_groups, ngroup)) return;
   const int2 bra_shells = shells[bra_at];

@@ -42,7 +42,7 @@ class Quartets(enum.IntEnum):
 class Variant:
     """What is compiled: which matrices, for how many densities at once, of which functions.
 
-    `mixed`: with kernels for small quartets in single precision.
+    `mixed`: with kernels for small quartets in single precision; `short`: of the operator erfc(omega r) / r.
     """
 
     cart: bool
@@ -51,6 +51,7 @@ class Variant:
     sets: int = 1
     deterministic: bool = False
     mixed: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,8 @@ def kernel(
         "SINGLE": int(single),
         "QUARTETS": int(quartets),
     }
+    if variant.short:
+        defines["SHORT"] = 1
     if registers:
         block, group, together, file = _BLOCK, 1, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
@@ -190,6 +193,7 @@ def kernel(
     header = class_header((*bra, *ket), variant.cart, registers, uncontracted=uncontracted)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
     headers = ("eri_boys.cuh" if registers else "eri_lanes.cuh", "eri_quartets.cuh")
+    headers += ("eri_short.cuh",) if variant.short else ()
     unit = Unit(file, (entry,), tuple(defines.items()), headers, ((HEADER, header),))
     return Kernel(unit, bra, ket, registers, block, shared, group, together, single)
 

@@ -15,6 +15,7 @@ from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_jk, _cuda_pairs
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
+from jaxqc.integrals._jk import by_range
 from jaxqc.integrals._tables import rys_table
 
 # Contracted values (e0|f0) up to which one thread takes a quartet; kets (ss| always go to threads.
@@ -180,6 +181,7 @@ def _self_test(plan: PairPlan, variant: Variant) -> None:
     verify(tuple(sorted(set(plan.ls))), variant)
 
 
+@by_range
 def lowered(
     centers,
     exponents,

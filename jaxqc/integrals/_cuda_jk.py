@@ -11,7 +11,7 @@ from jaxqc._platform import deterministic
 from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_classes as classes
-from jaxqc.integrals import _cuda_hermite, _cuda_memory, _cuda_pairs, _cuda_split
+from jaxqc.integrals import _cuda_hermite, _cuda_memory, _cuda_pairs, _cuda_short, _cuda_split
 from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
 from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
 from jaxqc.integrals._tables import BOYS_ROWS, boys_rows, boys_rows_single, exp_grid, rys_table
@@ -29,8 +29,9 @@ _LARGEST = 2.0**15  # of sums in fixed point, whose range is four times that
 SINGLE = 1e-5
 _CLIP = 1e30  # of densities in single precision; what is so large meets nothing there
 
-# Operands of a build: as `blocked` lists them, then three for kernels in single precision.
+# Operands of a build: as `blocked` lists them, then three for kernels in single precision, or two for erfc.
 _DENSITY, _PRIMS32, _DENSITY32, _TABLES32 = 6, 11, 12, 13
+_PLACES, _CHARGES = 11, 12
 
 _SINGLE_UNIT = Unit("eri_single.cu", ("eri_single",))
 
@@ -79,18 +80,21 @@ def _places(plan: PairPlan) -> dict[Pair, tuple[int, int, int]]:
     return {(la, lb): (n, first, count) for n, (la, lb, first, count) in enumerate(plan.classes)}
 
 
-def schwarz(plan: PairPlan, pairs: Pairs) -> jax.Array:
-    """Logarithms of the Schwarz bounds of all pairs; float32 of shape `(npair,)`."""
+def schwarz(plan: PairPlan, pairs: Pairs, omega: float = 0.0) -> jax.Array:
+    """Logarithms of the Schwarz bounds of all pairs; float32 of shape `(npair,)`.
+
+    **Arguments:** `omega`: of the operator, as in `jaxqc.integrals.jk`; each is positive definite.
+    """
     table, places = _tables(_lmax(plan))
     steps = []
     for (la, lb), (_, first, count) in _places(plan).items():
-        k = classes.kernel((la, lb), (la, lb), Variant(plan.cart), bound=True)
+        k = classes.kernel((la, lb), (la, lb), Variant(plan.cart, short=omega < 0.0), bound=True)
         quartets = k.block // k.group * k.together
         arguments = (
             *(operand(i) for i in range(4)),
             int64(pairs.prims.shape[1]),
             *_table_arguments(k, places, 4),
-            float64(0.0),
+            float64(abs(omega)),
             int32(first),
             int32(count),
             result(0),
@@ -118,10 +122,12 @@ def _class_step(
     offset: int,
     parts,
     limit: float,
+    short: bool,
 ) -> Step:
     """One launch of a class.
 
-    **Arguments:** `offset`: bytes before the (f0| sums of its kets; `limit`: what is below is in single precision.
+    **Arguments:** `offset`: bytes before the (f0| sums of its kets; `limit`: what is below is in single precision;
+    `short`: whether the operator is erfc(omega r) / r.
     """
     number_b, first_b, count_b = _places(plan)[kernel.bra]
     number_k, first_k, count_k = _places(plan)[kernel.ket]
@@ -152,6 +158,8 @@ def _class_step(
     if not kernel.registers:
         arguments += (result(2, offset), int32(first_k), int32(count_k))
     arguments += (float64(np.log(limit)),)
+    if short:
+        arguments += (operand(_PLACES), operand(_CHARGES))
     name = "eri_register" if kernel.registers else "eri_lanes"
     return Step(kernel.unit, name, kernel.block, arguments, bras, shares, kernel.shared, concurrent=True)
 
@@ -173,7 +181,7 @@ def blocked(
 
     **Arguments:** `density`: (sets, nao, nao), symmetric or antisymmetric; `bounds`: of `density_bounds`; `part` of
     `parts`: every `parts`-th bra pair from number `part` on; `test`: whether fresh kernels are tested first; `single`:
-    in place of SINGLE for a mixed variant.
+    in place of SINGLE for a mixed variant; `omega`: above 0, and for a short variant that of erfc(omega r) / r.
 
     **Returns:** J and K, each (sets, nao * nao), to be completed by their transposes; in fixed point for a
     deterministic variant.
@@ -189,7 +197,9 @@ def blocked(
     capacity = pairs.prims.shape[1]
     limit = max(threshold, SINGLE if single is None else single) if variant.mixed else threshold
     steps = [
-        _class_step(k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, limit)
+        _class_step(
+            k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, limit, variant.short
+        )
         for k in reversed(kernels)  # long blocks first
     ]
     if variant.coulomb:
@@ -209,6 +219,8 @@ def blocked(
     operands = (*pairs[:5], pairs.groups, density, *bounds, jnp.asarray(table), part)
     if variant.mixed:
         operands += _in_single_precision(plan, pairs, density)
+    if variant.short:
+        operands += _cuda_short.reach(plan, pairs)
     check = functools.partial(_self_test, plan, variant) if test else None
     j, k, _ = call("jaxqc_eri", steps, shapes, *operands, zeroed=(0, 1, 2), check=check)
     return j, k
@@ -245,6 +257,13 @@ def lowered(
     if not len(density):
         return [density, density]
     operands = (centers, exponents, coefficients)
+    if omega < 0.0 and (coulomb or omega < -_cuda_short.LARGEST):
+        static = dict(layout=layout, cart=cart, threshold=threshold, symmetric=symmetric, parts=parts, mixed=mixed)
+        build = functools.partial(lowered, *operands, density, part, **static)
+        native = exchange and omega >= -_cuda_short.LARGEST
+        full, long = (build(coulomb=coulomb, exchange=exchange and not native, omega=w) for w in (0.0, -omega))
+        j, k = (x - y for x, y in zip(full, long, strict=True))
+        return [j, build(coulomb=False, exchange=True, omega=omega)[1] if native else k]
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in (*operands, density)])
     even = 0.5 * (density + jnp.swapaxes(density, 1, 2))
     choice = exchange and len(layout[0]) >= _cuda_split.SHELLS  # of the way to J, on the device
@@ -254,7 +273,7 @@ def lowered(
     hermite_part = part
     if exchange or not split:
         plan = _cuda_pairs.plan(*layout, cart)
-        pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan))
+        pairs = _cuda_pairs.prepare(plan, *operands, threshold, functools.partial(schwarz, plan, omega=omega))
         finite &= ~jnp.any(jnp.isnan(pairs.bound))  # integrals beyond double precision
         build = functools.partial(_build, plan, pairs, omega=omega, threshold=threshold, parts=parts, mixed=mixed)
         if split:
@@ -283,7 +302,8 @@ def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, p
     done = []
     for begin in range(0, len(density), 2):
         some = density[begin : begin + 2]
-        variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic(), mixed)
+        short = omega < 0.0
+        variant = Variant(plan.cart, coulomb, exchange, len(some), deterministic(), mixed and not short, short)
         bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, some)
         scale = jnp.ones((len(some), 1, 1))
         if (
@@ -294,7 +314,7 @@ def _build(plan, pairs, density, sign, coulomb, exchange, *, omega, threshold, p
                 * jnp.exp(2.0 * jnp.max(pairs.bound).astype(jnp.float64))
                 / _LARGEST
             )
-        sums = blocked(plan, pairs, some * scale, bounds, variant, omega, threshold, part, parts)
+        sums = blocked(plan, pairs, some * scale, bounds, variant, abs(omega), threshold, part, parts)
         wanted = zip([floating(x, variant) / scale[:, 0] for x in sums], (coulomb, exchange), strict=True)
         done.append([_cuda_pairs.unblock(plan.ls, plan.cart, x, sign) if w else some[:0] for x, w in wanted])
     return [jnp.concatenate(x) for x in zip(*done, strict=True)]

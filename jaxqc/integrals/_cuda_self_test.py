@@ -20,6 +20,7 @@ _ADVICE = (
 )
 _TOLERANCE = 1e-10  # of the largest element: high angular momenta lose a few digits
 _TOLERANCE_SINGLE = 1e-4
+_OMEGA = 0.5  # where the operator is attenuated
 _ALL = 1e30  # bound of quartets in single precision
 
 
@@ -39,7 +40,7 @@ def _shells(ls: tuple[int, ...]) -> ShellList:
     )
 
 
-def _case(ls: tuple[int, ...], cart: bool, sets: int, coulomb: bool, exchange: bool):
+def _case(ls: tuple[int, ...], cart: bool, sets: int, coulomb: bool, exchange: bool, omega: float = 0.0):
     """Shells, their arrays with symmetric densities, and J and K of the CPU."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         shells = _shells(ls)
@@ -52,7 +53,7 @@ def _case(ls: tuple[int, ...], cart: bool, sets: int, coulomb: bool, exchange: b
             cart=cart,
             coulomb=coulomb,
             exchange=exchange,
-            omega=0.0,
+            omega=omega,
             threshold=_THRESHOLD,
         )
         host = [np.asarray(x) for x in (shells.centers, shells.exponents, shells.coefficients, density)]
@@ -67,16 +68,17 @@ def _error(found: jax.Array, expected: np.ndarray) -> float:
 
 def _difference(ls: tuple[int, ...], variant: Variant) -> float:
     """The largest difference of J and K from those of the CPU; all in single precision for a mixed variant."""
-    shells, host, expected = _case(ls, variant.cart, variant.sets, variant.coulomb, variant.exchange)
+    omega = -_OMEGA if variant.short else 0.0
+    shells, host, expected = _case(ls, variant.cart, variant.sets, variant.coulomb, variant.exchange, omega)
     plan = _cuda_pairs.plan(shells.ls, shells.nprims, variant.cart)
-    schwarz = functools.partial(_cuda_jk.schwarz, plan)
+    schwarz = functools.partial(_cuda_jk.schwarz, plan, omega=omega)
 
     # One program: many small ones would take longer to compile.
     @jax.jit
     def build(centers, exponents, coefficients, density):
         pairs = _cuda_pairs.prepare(plan, centers, exponents, coefficients, _THRESHOLD, schwarz)
         bounds = _cuda_pairs.density_bounds(plan.ls, plan.cart, density)
-        sums = _cuda_jk.blocked(plan, pairs, density, bounds, variant, 0.0, _THRESHOLD, test=False, single=_ALL)
+        sums = _cuda_jk.blocked(plan, pairs, density, bounds, variant, -omega, _THRESHOLD, test=False, single=_ALL)
         return [_cuda_jk.floating(x, variant) for x in sums]
 
     blocks = build(*map(jnp.asarray, host))

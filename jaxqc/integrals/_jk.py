@@ -99,6 +99,20 @@ def _empty(density):
     return jnp.zeros((0, *density.shape[1:]), density.dtype)
 
 
+def by_range(function):
+    """Of sums over integrals of 1/r or erf(omega r)/r: omega < 0 gives those of erfc(|omega| r)/r, their difference."""
+
+    @functools.wraps(function)
+    def of_any(*operands, omega, **parameters):
+        if omega >= 0.0:
+            return function(*operands, omega=omega, **parameters)
+        full, long = (function(*operands, omega=w, **parameters) for w in (0.0, -omega))
+        return jax.tree.map(jnp.subtract, full, long)
+
+    return of_any
+
+
+@by_range
 def _general(
     centers, exponents, coefficients, density, part, *, layout, cart, coulomb, exchange, omega, threshold, parts, **_
 ):
@@ -149,6 +163,7 @@ def _jk_shapes(density, coulomb, exchange):
     return [(n if wanted else 0, nao, nao) for wanted in (coulomb, exchange)]
 
 
+@by_range
 def _jk_call(*operands, **parameters):
     shapes = _jk_shapes(operands[3], parameters["coulomb"], parameters["exchange"])
     call = jax.ffi.ffi_call(
@@ -157,6 +172,7 @@ def _jk_call(*operands, **parameters):
     return call(operands[-1], *operands[:-1], **_attributes(**parameters))
 
 
+@by_range
 def _gradient_call(*operands, **parameters):
     call = jax.ffi.ffi_call(
         handler("jaxqc_jk_gradient"), jax.ShapeDtypeStruct(operands[0].shape, jnp.float64), vmap_method="sequential"

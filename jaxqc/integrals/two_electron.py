@@ -77,24 +77,18 @@ def jk(
     if contraction is not None:
         stack = contraction @ stack @ contraction.T
 
-    def build(w: float):
-        return _jk(
-            shells,
-            stack,
-            cart=mol.cart,
-            coulomb=bool(coulomb),
-            exchange=bool(exchange),
-            omega=float(w),
-            threshold=float(threshold),
-            symmetric=bool(symmetric),
-            mixed=mixed,
-            mesh=mesh,
-        )
-
-    j, k = build(max(omega, 0.0))
-    if omega < 0:  # the complement of the long-range part
-        long_j, long_k = build(-omega)
-        j, k = j - long_j, k - long_k
+    j, k = _jk(
+        shells,
+        stack,
+        cart=mol.cart,
+        coulomb=bool(coulomb),
+        exchange=bool(exchange),
+        omega=float(omega),
+        threshold=float(threshold),
+        symmetric=bool(symmetric),
+        mixed=mixed,
+        mesh=mesh,
+    )
     if contraction is not None:
         j, k = (contraction.T @ x @ contraction for x in (j, k))
     if matrix.ndim == 2:
