@@ -98,6 +98,18 @@ def test_matrices_are_those_of_pyscf(basis):
     assert _error(jaxqc.integrals.jk(mol, jnp.asarray(density)), want) < 1e-10
 
 
+@pytest.mark.parametrize("omega", [-0.11, -0.6])
+def test_short_range_exchange_is_that_of_pyscf(omega):
+    """Two clusters: quartets are left out for their distance, as well."""
+    symbols, coords = systems.water_cluster(3)
+    far = np.asarray(coords) + np.array([18.0, 3.0, 5.0])
+    mol = jaxqc.Molecule(list(zip([*symbols] * 2, [*np.asarray(coords), *far], strict=True)), basis="6-31g**")
+    mole, rng = mol.to_pyscf(), np.random.default_rng(0)
+    density = scf.hf.init_guess_by_minao(mole) + 0.1 * rng.normal(size=(mol.nao, mol.nao))
+    want = scf.hf.get_jk(mole, density, hermi=0, omega=omega)
+    assert _error(jaxqc.integrals.jk(mol, jnp.asarray(density), omega=omega), want) < 1e-10
+
+
 def test_the_same_inside_jit_loops_and_batches(water):
     mol, density = water
     moved = jnp.asarray(mol.coords) * jnp.array([1.0, 1.05])[:, None, None]
