@@ -57,6 +57,17 @@ def on_host(primitive, shapes):
     return call
 
 
+def evaluate_compiled(primitive) -> None:
+    """Outside of jit, too, and where that is switched off, the lowering of the platform decides."""
+    compiled = functools.lru_cache(maxsize=256)(lambda **p: jax.jit(functools.partial(primitive.bind, **p)))
+
+    def evaluate(*operands, **parameters):
+        with jax.disable_jit(False):  # else it would end here again
+            return compiled(**parameters)(*operands)
+
+    primitive.def_impl(evaluate)
+
+
 def install(primitive, call, shapes, elsewhere=None) -> None:
     """Gives a primitive its evaluation, abstract evaluation, batching, and lowering.
 
@@ -65,9 +76,7 @@ def install(primitive, call, shapes, elsewhere=None) -> None:
     float64; `elsewhere`: its value on other devices. Without it they refuse the primitive by a sentence, unless they
     get a lowering of their own (`jaxqc._platform.lower_on_cuda`).
     """
-    # Outside of jit, too, the lowering of the platform decides.
-    compiled = functools.lru_cache(maxsize=256)(lambda **p: jax.jit(functools.partial(primitive.bind, **p)))
-    primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
+    evaluate_compiled(primitive)
 
     def abstract(*operands, **parameters):
         avals = [ShapedArray(s, jnp.float64) for s in shapes(*operands, **parameters)]

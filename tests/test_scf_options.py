@@ -170,6 +170,28 @@ def test_coordinates_that_are_not_finite(hydrogen_fluoride, value):
         total(broken)
 
 
+def test_exponents_that_make_no_functions(hydrogen_fluoride):
+    exponents = hydrogen_fluoride.exponents
+
+    def total(x):
+        return jaxqc.energy(hydrogen_fluoride.with_exponents(x))
+
+    compiled = jax.jit(total)
+    for broken in (exponents * jnp.nan, exponents.at[-1].set(jnp.nan), exponents * jnp.inf, -exponents, exponents * 0):
+        assert np.isnan(float(compiled(broken)))
+        with pytest.raises(ValueError, match="exponents"):
+            total(broken)
+    assert abs(float(compiled(exponents)) - float(total(exponents))) < 1e-10
+    with pytest.raises(ConvergenceError, match="not finite"):
+        total(exponents * 1e300)
+
+
+def test_without_jit():
+    with jax.disable_jit():
+        energy = jaxqc.energy(jaxqc.Molecule("H 0 0 0; H 0 0 0.74", basis="sto-3g"))
+    assert float(energy) == pytest.approx(-1.1167593074, abs=1e-9)  # PySCF
+
+
 def test_too_few_functions_left_raise(hydrogen_fluoride):
     for function in (jaxqc.scf, jaxqc.energy, jaxqc.gradient):
         with pytest.raises(ConvergenceError, match="only 0 of 6 basis functions.*smaller linear_dependence"):

@@ -37,6 +37,9 @@ def atomic_density(number, shells):
 
     Returns:
         dict from l to (indices of the shells with this l, (n, n) density matrix for one component m), electrons.
+
+    Raises:
+        numpy.linalg.LinAlgError: exponents and coefficients make no functions.
     """
     grid = _Grid(number)
     channels = {}
@@ -89,6 +92,8 @@ class _Channel:
         overlap = weighted @ self.values.T
         kinetic = 0.5 * (slopes * grid.weights) @ slopes.T + 0.5 * l * (l + 1) * (weighted / r**2) @ self.values.T
         self.hcore = kinetic - number * (weighted / r) @ self.values.T
+        if not np.isfinite(self.hcore).all():
+            raise np.linalg.LinAlgError("The functions of an atom are not finite.")  # which LAPACK would print
         s, u = np.linalg.eigh(overlap)
         self.transform = u[:, s > 1e-7] / np.sqrt(s[s > 1e-7])
         self.overlap = overlap

@@ -83,11 +83,17 @@ def check_guess(guess, nao):
 def atoms_density(mol):
     """Sum of the densities of spherically averaged neutral atoms, (nao, nao) electrons; ghosts add nothing.
 
-    An array of NumPy, unless the molecule is traced.
+    An array of NumPy, unless the molecule is traced; NaN where exponents and coefficients make no functions.
     """
 
     def host(exponents, coefficients):
-        return _atoms_density(mol, np.asarray(exponents), np.asarray(coefficients))
+        with np.errstate(all="ignore"):
+            try:
+                density = _atoms_density(mol, np.asarray(exponents), np.asarray(coefficients))
+            except np.linalg.LinAlgError:
+                # Within jit nothing can be raised; outside what follows says more about numbers that are not finite.
+                density = np.full((mol.nao, mol.nao), np.nan)
+        return density
 
     arrays = (mol.exponents, mol.coefficients)
     if not any(isinstance(a, Tracer) for a in arrays):

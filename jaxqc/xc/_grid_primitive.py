@@ -1,6 +1,5 @@
 """Primitives that are a compiled handler on the CPU, and plain JAX elsewhere."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from jaxqc._primitive import sequential_batch
+from jaxqc._primitive import evaluate_compiled, sequential_batch
 from jaxqc.integrals._library import load, register
 
 
@@ -35,11 +34,7 @@ def define_primitive(name: str, *, cpu, elsewhere, shapes, multiple_results: boo
     primitive = Primitive(name)
     primitive.multiple_results = multiple_results
 
-    @functools.lru_cache(maxsize=16)
-    def jitted(**static):
-        return jax.jit(functools.partial(primitive.bind, **static))
-
-    primitive.def_impl(lambda *operands, **static: jitted(**static)(*operands))
+    evaluate_compiled(primitive)
     primitive.def_abstract_eval(lambda *operands, **static: shapes(*operands))
     mlir.register_lowering(primitive, mlir.lower_fun(elsewhere, multiple_results=multiple_results))
     mlir.register_lowering(primitive, mlir.lower_fun(cpu, multiple_results=multiple_results), platform="cpu")
