@@ -21,9 +21,9 @@ def devices_during(function, *arguments) -> list[dict]:
     """Of each GPU of this process, in ms: from the first kernel of any to its last one, own work, exchange, nothing.
 
     "exchange" are kernels of NCCL, which also wait for the slowest device; "work" are all others, "idle" is the time
-    when neither ran, between the first kernel of all devices and the last one.
+    when neither ran, between the first kernel of all devices and the last one. The call must have been made before:
+    what it compiles would be idle time.
     """
-    jax.block_until_ready(function(*arguments))
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             jax.block_until_ready(function(*arguments))
