@@ -231,6 +231,8 @@ def test_selection_on_nitrogen():
     assert 500 <= int(count) < 510 and np.all(np.diff(np.asarray(keys[: int(count), 0]).astype(object)) > 0)
     again = selected_ci(ham, 500)
     assert again.history == found.history
+    at_once = selected_ci(ham, 500, growth=1e308)
+    assert at_once.history == selected_ci(ham, 500, growth=1e6).history
 
 
 def test_stated_errors_count_what_the_threshold_leaves_out():
@@ -312,6 +314,7 @@ def test_arguments_that_are_wrong():
         (lambda: density_matrices(ham, whole, jnp.zeros(7)), "one coefficient for each of the 100"),
         (lambda: selected_ci(ham, 0), "whole number of at least 1"),
         (lambda: selected_ci(ham, growth=1.0), "above 1"),
+        (lambda: selected_ci(ham, epsilon=np.inf), "epsilon .* finite number"),
         (lambda: selected_ci(ham, start=empty), "is empty"),
         (lambda: selected_ci(ham, start=aufbau(5, 3, 2)), "1 of the 1 configurations"),
     )

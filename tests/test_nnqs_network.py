@@ -114,12 +114,15 @@ def test_real_networks_have_phases_0_and_pi_and_less_norm():
         ({"phase_layers": (8, 0)}, "phase_layers .* at least 1"),
         ({"dtype": "x"}, "dtype .* real numbers.*it is .x."),
         ({"dtype": np.int32}, "dtype .* real numbers"),
+        ({"dtype": None}, "dtype .* real numbers"),
+        ({"spin_flip": "no"}, "spin_flip .* True or False"),
+        ({"real": None}, "real .* True or False"),
         ({"inference": "float8"}, "must be one of"),
     ],
 )
 def test_impossible_networks_are_refused(change, message):
     options = {"norb": 4, "nalpha": 2, "nbeta": 2} | SMALL | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         Transformer(**options).init(jax.random.key(0), np.zeros((1, 2, 4), bool))
 
 

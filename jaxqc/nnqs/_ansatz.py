@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
         "`pip install flax optax orbax-checkpoint`, or jaxqc with the extra: `pip install 'jaxqc[train]'`."
     ) from error
 
-from jaxqc._checks import checked_count
+from jaxqc._checks import check_flag, checked_count
 from jaxqc.elements import shorten
 from jaxqc.nnqs._network import PRECISIONS, Shape, log_probability, precise_dot_general
 
@@ -173,6 +173,8 @@ def _check(module):
     for width in module.phase_layers:
         checked_count(width, "phase_layers", name, 1)
     _check_type(module.dtype, name)
+    for label in ("real", "spin_flip"):
+        check_flag(getattr(module, label), label, name)
     if module.width % module.heads:
         raise ValueError(
             f"Argument width of {name} is {module.width}, which is not a multiple of heads={module.heads}; it must be."
@@ -193,7 +195,7 @@ def _check(module):
 
 def _check_type(dtype, name):
     try:
-        real = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+        real = dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating)  # None is a name of float64
     except TypeError:
         real = False
     if not real:

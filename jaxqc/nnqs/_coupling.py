@@ -204,10 +204,12 @@ def check_epsilon(epsilon, name):
     """Refuses thresholds that are none.
 
     Raises:
-        ValueError: it is negative or not a number.
+        ValueError: it is negative, infinite or not a number.
     """
-    if isinstance(epsilon, bool) or not isinstance(epsilon, float | int | np.floating) or not epsilon >= 0:
-        raise ValueError(f"Argument epsilon of {name} must be a number that is not negative, but it is {epsilon!r}.")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, float | int | np.floating) or not 0 <= epsilon < np.inf:
+        raise ValueError(
+            f"Argument epsilon of {name} must be a finite number that is not negative, but it is {shorten(epsilon)}."
+        )
 
 
 @jax.jit

@@ -126,7 +126,7 @@ def selected_ci(
         number = states_to_follow(ham, nroots, size_now, size)
         found = states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
         _check_residual(float(np.max(np.asarray(found.residuals))))
-        room = max(_LEAST_GROWTH, int(size_now * (growth - 1)))
+        room = max(_LEAST_GROWTH, int(min(size, size_now * (growth - 1))))
         wanted = min(room, max(0, size - size_now))
         limits = epsilon, memory, -(-wanted // max(number, nroots))
         corrections, best = best_of_states(best_external, ham, configurations, found, *limits)
