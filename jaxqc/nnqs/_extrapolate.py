@@ -13,6 +13,7 @@ _SAME = 0.5  # squared overlap from which two vectors are of the same state
 _CONTAMINATION = 0.5  # of <S^2> by other spins, up to which a state counts as one of the expected spin
 _DISTINCT = 0.02  # relative difference of E_PT2 from which two sets tell more than one
 _FINE = 1e-4  # Hartree; a threshold of E_PT2 beyond which even small sets miss much
+_LOOSER = 3.0  # of fine thresholds, whose sums converge: what the next step down adds is less than what this leaves out
 _NEGLIGIBLE = 1e-9  # Hartree; up to this one nothing of interest is missed
 
 
@@ -24,7 +25,7 @@ class State(NamedTuple):
         e_pt2: perturbative correction, Hartree.
         e_extrapolated: E_CI where E_PT2 vanishes, Hartree; no bound.
         error: estimate of the error of `e_extrapolated`, Hartree; 0 where the state is exact. What the threshold
-            leaves out of E_PT2, seen by a threshold ten times as small, is a part of it. It is nan where a lower
+            leaves out of E_PT2, seen by another threshold, is a part of it. It is nan where a lower
             state may have been missed: of another symmetry, where the set is coupled to nothing, but not all there is;
             of lower spin, where only one state was asked for and <S^2> exceeds the least possible by more than 0.5.
         spin_square: <S^2> on the set.
@@ -70,12 +71,18 @@ def least_spin_square(ham) -> float:
     return spin * (spin + 1)
 
 
-def finer_threshold(epsilon) -> float | None:
-    """With which E_PT2 is made once more to see what `epsilon` leaves out; None where that needs no look."""
-    return min(epsilon / 10, _FINE) if epsilon > _NEGLIGIBLE else None
+def other_threshold(epsilon) -> float | None:
+    """With which E_PT2 is made once more to see what `epsilon` leaves out; None where that needs no look.
+
+    Fine ones take long, 1e9 terms at 1e-6 Hartree and 1e6 configurations of Cr2, and a tenth of them longer than all
+    that was before.
+    """
+    if epsilon <= _NEGLIGIBLE:
+        return None
+    return _LOOSER * epsilon if epsilon <= _FINE / 10 else min(epsilon / 10, _FINE)
 
 
-def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=None, finer=None) -> tuple[State, ...]:
+def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=None, other=None) -> tuple[State, ...]:
     """The states on the last set.
 
     Args:
@@ -84,7 +91,7 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=
         exact: E_PT2 without a threshold of each state that has none with it; others are left out.
         uncoupled_error: of states that are coupled to nothing, Hartree.
         expected_spin: <S^2> beyond which, by more than 0.5, errors are nan; None for any.
-        finer: E_PT2 of each state with `finer_threshold`, or None.
+        other: E_PT2 of each state with `other_threshold`, or None.
     """
     states = []
     for k in range(len(points[-1])):
@@ -95,7 +102,7 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=
             value = (e_ci, uncoupled_error) if e_pt2 == 0.0 else extrapolate([(e_ci, e_pt2)])
         else:
             value, error = extrapolate(series)
-            value = value, error + (0.0 if finer is None else abs(finer[k] - e_pt2))
+            value = value, error + (0.0 if other is None else abs(other[k] - e_pt2))
         spin_square = float(found.spin_squares[k])
         if e_pt2 != 0.0 and expected_spin is not None and spin_square > expected_spin + _CONTAMINATION:
             value = value[0], float("nan")

@@ -14,7 +14,7 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
-from jaxqc.nnqs._extrapolate import State, finer_threshold, least_spin_square, points_of, states_of
+from jaxqc.nnqs._extrapolate import State, least_spin_square, other_threshold, points_of, states_of
 from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contributions, exact_sum, external
 
@@ -153,11 +153,11 @@ def selected_ci(
     else:
         exact = corrections
     expected = least_spin_square(ham) if nroots == 1 else None
-    threshold, finer = finer_threshold(epsilon), None
+    threshold, other = other_threshold(epsilon), None
     if threshold is not None and any(corrections):
-        finer, _ = best_of_states(best_external, ham, configurations, found, threshold, memory, 0)
+        other, _ = best_of_states(best_external, ham, configurations, found, threshold, memory, 0)
     certain = whole or nroots == 1
-    states = states_of(found, points, exact, 0.0 if certain else float("nan"), expected, finer)[:nroots]
+    states = states_of(found, points, exact, 0.0 if certain else float("nan"), expected, other)[:nroots]
     first, complete = states[0], not any(exact[:nroots]) and certain
     return SelectedCI(*first[:5], configurations, first.vector, complete, tuple(history), states)
 

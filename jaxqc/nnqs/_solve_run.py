@@ -15,7 +15,7 @@ from jaxqc.nnqs._bits import Configurations, aufbau
 from jaxqc.nnqs._checkpoint import described, fingerprint
 from jaxqc.nnqs._davidson import Eigenstates, lowest
 from jaxqc.nnqs._energy import distillation, energy, estimate, infidelity
-from jaxqc.nnqs._extrapolate import carried, finer_threshold, least_spin_square, points_of, states_of
+from jaxqc.nnqs._extrapolate import carried, least_spin_square, other_threshold, points_of, states_of
 from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
 from jaxqc.nnqs._selected import best_of_states, padded_set
 from jaxqc.nnqs._solve import NAME, Settings, Solution
@@ -184,10 +184,10 @@ class Run:
         exact = corrections if all(corrections) else self._outside(self.states, 0, 0.0)[0]
         certain = settings.nroots == 1 or count == all_there_are(self.ham)
         expected = least_spin_square(self.ham) if settings.nroots == 1 else None
-        threshold = finer_threshold(settings.epsilon) if any(corrections) else None
-        finer = None if threshold is None else self._outside(self.states, 0, threshold)[0]
+        threshold = other_threshold(settings.epsilon) if any(corrections) else None
+        other = None if threshold is None else self._outside(self.states, 0, threshold)[0]
         uncoupled = 0.0 if certain else float("nan")
-        found_states = states_of(self.states, self.points, exact, uncoupled, expected, finer)
+        found_states = states_of(self.states, self.points, exact, uncoupled, expected, other)
         states = tuple(state._replace(vector=state.vector[:count]) for state in found_states[: settings.nroots])
         lowest_state = states[0]
         numbers = {
