@@ -34,7 +34,7 @@ def main():
     for devices in (1, 8):
         network = MeshNetwork(make_mesh(devices), module.apply, SECTOR, 64)  # one batch a share
         outputs = network.evaluate(parameters, keys)
-        dealt, total = network.deal(keys)
+        dealt, total = network.deal(keys, derivatives=True)
         operands = put(network.mesh, (parameters, tuple(jnp.pad(slopes, ((0, 0), (0, total - len(keys)))))), P())
         gradient = _gradient(operands[0], dealt, operands[1], network=network)
         found[str(devices)] = {"outputs": flat(outputs), "gradient": flat(fetch(gradient))}

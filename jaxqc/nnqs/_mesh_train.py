@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxqc.nnqs._bits import padded_keys
+from jaxqc.nnqs._bits import SENTINEL, padded_keys
 from jaxqc.nnqs._energy import Products, SharedLinks, local_products
 from jaxqc.nnqs._mesh import (
     fetch,
@@ -37,11 +38,14 @@ class MeshNetwork(NamedTuple):
         """Name of the axis."""
         return self.mesh.axis_names[0]
 
-    def deal(self, keys) -> tuple[jax.Array, int]:
-        """Keys (n, words) in shares and batches, (shares, batches, rows, words) with sentinels after them."""
+    def deal(self, keys, derivatives: bool = False) -> tuple[jax.Array, int]:
+        """Keys (n, words) in shares and batches, (shares, batches, rows, words) with sentinels after them.
+
+        Batches are smaller for `backward`.
+        """
         shares = shares_of(self.mesh)
         share = max(1, -(-len(keys) // shares))
-        batches = -(-share // self.batch)
+        batches = -(-share // (self.batch if derivatives else inference_batch(self.apply, self.batch)))
         rows = -(-share // batches)
         total = shares * batches * rows
         padded = padded_keys(keys, total).reshape(shares, batches, rows, -1)
@@ -63,7 +67,7 @@ class MeshNetwork(NamedTuple):
 
     def evaluate(self, parameters, keys) -> tuple[jax.Array, jax.Array]:
         """As `jaxqc.nnqs.evaluate`, for parameters that every process has."""
-        dealt, _ = self._replace(batch=inference_batch(self.apply, self.batch)).deal(keys)
+        dealt, _ = self.deal(keys)
         log_amplitude, phase = first_copy(_evaluate(put(self.mesh, parameters, P()), dealt, network=self))
         return log_amplitude[: keys.shape[0]], phase[: keys.shape[0]]
 
@@ -113,6 +117,13 @@ def _gradient(parameters, dealt, slopes, *, network):
     return over_mesh(network.backward, network.mesh, (P(), P(network.axis), P()), P())(parameters, dealt, slopes)
 
 
+@partial(jax.jit, static_argnames="mesh")
+def _rows_at(dealt, places, *, mesh):
+    """Keys at places of the list that is dealt out, on all devices; sentinels beyond its end."""
+    flat = jax.lax.with_sharding_constraint(dealt.reshape(-1, dealt.shape[-1]), NamedSharding(mesh, P()))
+    return flat.at[places].get(mode="fill", fill_value=SENTINEL)
+
+
 def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Callable:
     """As `make_steps` for the data of `solve`, over a mesh: keys are dealt out, links are `SharedLinks`.
 
@@ -120,11 +131,12 @@ def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Cal
     """
 
     @jax.jit
-    def slopes_of(log_amplitude, phase, h_psi, members, teacher, taught):
+    def slopes_of(outputs, places, members, teacher, taught):
+        log_amplitude, phase, h_psi = outputs
         data = Products(h_psi, members), teacher, taught
         differentiated = jax.value_and_grad(lambda *x: objective(*x, data), argnums=(0, 1), has_aux=True)
         (_, auxiliary), slopes = differentiated(log_amplitude, phase)
-        return auxiliary, slopes
+        return auxiliary, [s.at[places].get(mode="fill", fill_value=0.0) for s in slopes]
 
     @jax.jit
     def update(state, gradient):
@@ -132,13 +144,16 @@ def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Cal
 
     def steps(state, dealt, data, number):
         links, teacher, taught = data
-        members, teacher, taught = first_copy((links.members, teacher, taught))
+        places, operands = first_copy((links.places, (links.members, teacher, taught)))
+        # Losses depend on the members of the set only, few of all that are coupled to it.
+        own, total = network.deal(first_copy(_rows_at(dealt, links.places, mesh=network.mesh)), derivatives=True)
+        places = jnp.pad(places, (0, total - len(places)), constant_values=np.iinfo(np.int32).max)
         state, records = first_copy(state), []
         for _ in range(number):
             parameters = put(network.mesh, state.parameters, P())
             outputs = first_copy(_products(parameters, dealt, links, network=network))
-            auxiliary, slopes = slopes_of(*outputs, members, teacher, taught)
-            gradient = _gradient(parameters, dealt, put(network.mesh, slopes, P()), network=network)
+            auxiliary, slopes = slopes_of(outputs, places, *operands)
+            gradient = _gradient(parameters, own, put(network.mesh, slopes, P()), network=network)
             state = update(state, first_copy(gradient))
             records.append(auxiliary)
         return state, jax.tree.map(lambda *x: jnp.stack(x), *records)
