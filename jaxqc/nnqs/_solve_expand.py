@@ -30,8 +30,11 @@ def sources_in_batch(ham, memory: int) -> int:
 
 def candidates(ham, configurations, epsilon: float, memory: int) -> Configurations:
     """A set and everything that is coupled to it, sorted and unique, padded to one of few sizes."""
-    union = configurations
-    for _, coupled in _couplings(ham, configurations, epsilon, memory):
+    return _united(configurations, _couplings(ham, configurations, epsilon, memory))
+
+
+def _united(union, couplings) -> Configurations:
+    for _, coupled in couplings:
         keys, count = _merged(union.keys, coupled.keys)
         union = Configurations(_resized(keys, size=round_capacity(int(count))), count)
     return union
@@ -39,11 +42,12 @@ def candidates(ham, configurations, epsilon: float, memory: int) -> Configuratio
 
 def _couplings(ham, configurations, epsilon, memory):
     """Couplings of a set in batches of sources: the position of the first one, and `Coupled`."""
-    tables, epsilon, few = tables_of(ham), np.float64(epsilon), 64
+    tables, epsilon, few = tables_of(ham), jnp.asarray(epsilon, jnp.float64), 64
     number, capacity = int(_couple(ham, tables, *configurations, epsilon, capacity=1, rows=few).count), 0
-    for start, (keys, count) in batches(configurations, sources_in_batch(ham, memory)):
-        sources, tried = int(count), min(few, int(configurations.count))
-        wanted = max(capacity, math.ceil(1.1 * number * sources / max(tried, 1)))
+    total, size = int(configurations.count), sources_in_batch(ham, memory)
+    # A single batch is the set as it is: GPUs wait for every number that is brought to them or back.
+    for start, (keys, count) in batches(configurations, size) if total > size else [(0, configurations)]:
+        wanted = max(capacity, math.ceil(1.1 * number * min(size, total - start) / max(min(few, total), 1)))
         call = partial(_couple, ham, tables, keys, count, epsilon)
         coupled = with_room(lambda size, call=call: call(capacity=size), wanted, lambda out: int(out.count))
         capacity = coupled.keys.shape[0]
@@ -69,10 +73,13 @@ def _resized(keys, *, size):
 
 def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[jax.Array, Links]:
     """Keys of a set and of all that is coupled to it, and the `Links` of the energy `connected`."""
-    union = candidates(ham, configurations, epsilon, memory).keys
+    fresh = partial(_couplings, ham, configurations, epsilon, memory)
+    # Within the budget they are made once.
+    kept = list(fresh()) if int(configurations.count) <= sources_in_batch(ham, memory) else None
+    union = _united(configurations, kept or fresh()).keys
     own, entries = _own(ham, union, *configurations)
     pieces = [entries]
-    for start, coupled in _couplings(ham, configurations, epsilon, memory):
+    for start, coupled in kept or fresh():
         pieces.append(_located(union, own, coupled, np.int32(start)))
     return union, _links(own, pieces, n=union.shape[0])
 
