@@ -136,7 +136,7 @@ def kernels(bra: Pair, ket: Pair, variant: str, folder: Path) -> list[Kernel]:
     options = VARIANTS[variant]
     if variant == "lanes":
         return [two_kernels.lanes(bra, ket)]
-    made = measure.in_tier(bra, ket, "registers")
+    made = measure.in_tier(bra, ket, "registers", columns=0)
     cls = (*bra, *ket)
     header = _buffered_header(cls, options) if options.tier == "buffered" else class_header(cls, False, True, options)
     unit = replace(made.unit, generated=((HEADER, header),))

@@ -22,7 +22,7 @@ from jaxqc.ffi_kernels.rcg.hrr import LinearGraph, hrr_graph
 from jaxqc.gpu import Unit, call, result
 from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_jk, _cuda_pairs
-from jaxqc.integrals._cuda_classes import Kernel, Pair, Variant
+from jaxqc.integrals._cuda_classes import Kernel, Pair, Quartets, Variant
 from jaxqc.integrals._decontraction import two_electron_shells
 
 THRESHOLD = 1e-13
@@ -139,10 +139,24 @@ def with_blocks(kernel: Kernel, blocks: int) -> Kernel:
     return replace(kernel, unit=replace(kernel.unit, defines=defines))
 
 
-def in_tier(bra: Pair, ket: Pair, tier: str, blocks: int = 1) -> Kernel:
-    """The kernel of a class in a tier."""
-    with mock.patch.object(classes, "shape", lambda *_, **__: (tier == "registers", blocks)):
-        return classes.kernel.__wrapped__(bra, ket, VARIANT)
+def in_tier(
+    bra: Pair,
+    ket: Pair,
+    tier: str,
+    blocks: int = 1,
+    columns: int | None = None,
+    variant: Variant = VARIANT,
+    quartets: Quartets = Quartets.ALL,
+) -> Kernel:
+    """The kernel of a class in a tier; `columns` f of (e0|f0) in shared memory, as in the table by default."""
+    patch = mock.patch.multiple(
+        classes,
+        shape=lambda *_, **__: (tier == "registers", blocks),
+        other_shapes=lambda _: {digits(bra, ket): (tier, blocks)},
+        columns_apart=classes.columns_apart if columns is None else lambda *_: columns,
+    )
+    with patch:
+        return classes.kernel.__wrapped__(bra, ket, variant, quartets=quartets)
 
 
 def count_kernel(bra: Pair, ket: Pair, variant: Variant = VARIANT) -> Kernel:

@@ -60,7 +60,8 @@ def vertical(unit: Unit) -> Unit:
     """The first kernel, of the parts of the register tier that `unit` is."""
     source = (source_folder() / unit.file).read_text()
     loops = _between(source, "__device__ __forceinline__ void quartet(", "  real g[kAB * kF];")
-    changes = [("quartet(", "vertical("), ("real* v)", "real* h)"), ("  real h[kE * kF];\n", "")]
+    changes = [("quartet(", "vertical("), ("volatile real* held, real* v)", "real* h)"), ("  real h[kE * kF];\n", "")]
+    changes += [("SUMS", "h"), ("#pragma unroll\n    for (int n = 0; n < kE * HELD; ++n) held[n] = 0.0;\n", "")]
     loops = _changed(loops, [*changes, ("h[n] =", f"h[{_TILE} * n] =")]) + "}\n"
     ((name, header),) = unit.generated
     place = rf"h + {_TILE} * \1"

@@ -141,7 +141,8 @@ def assert_close(got, want, tolerance=TOLERANCE):
 
 def check_class(case, bra, ket, sets=1, **options):
     """J and K of one class, or one of them."""
-    density, variant = case.densities("s" * sets), Variant(case.cart, sets=sets, **options)
+    rng = np.random.default_rng([*bra, *ket])  # the same whichever tests ran before
+    density, variant = cases.densities(rng, case.nao, "s" * sets), Variant(case.cart, sets=sets, **options)
     got = case.blocked(density, variant, [(bra, ket)])
     want = zip(case.reference(density, bra, ket), (variant.coulomb, variant.exchange), strict=True)
     assert_close(got, [x for x, wanted in want if wanted], HIGH if max(*bra, *ket) > 3 else TOLERANCE)
@@ -246,6 +247,18 @@ def test_an_exchange_area_that_is_too_small_is_sliced(sets, change):
     check_class(p, (1, 1), (1, 1), sets)
     got = np.asarray(cuda_jk.schwarz(p.plan, p.pairs))
     assert np.all(np.abs(got) < 10)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("coulomb", [True, False])
+@pytest.mark.parametrize(("bra", "ket", "columns"), [((1, 1), (1, 1), 2), ((1, 1), (1, 0), 3)], ids=label)
+def test_sums_may_be_in_shared_memory(bra, ket, columns, coulomb, change):
+    change("shape", lambda bra, ket, single=False: (True, 1))
+    change("columns_apart", lambda bra, ket, uncontracted=False: columns)
+    kernel = cuda_classes.kernel(bra, ket, Variant(False, coulomb=coulomb))
+    defines = dict(kernel.unit.defines)
+    assert (defines["HELD"], defines["SUMS_APART"]) == (columns, coulomb)
+    check_class(case(0, 1), bra, ket, coulomb=coulomb)
 
 
 @pytest.mark.usefixtures("emulated")

@@ -1,14 +1,29 @@
 // Structure A: one thread a quartet, one bra pair a block. The generated recurrence runs inside the loops over primitives, both horizontal
-// recurrences follow in registers; J of the bra stays there, K and J of the ket go through shared memory into shell-blocked matrices.
+// recurrences follow in registers; K and J of the ket go through shared memory into shell-blocked matrices. So that registers suffice, sums of HELD of the
+// columns f of (e0|f0), and J of the bra (SUMS_APART), may be in shared memory meanwhile.
 #include "eri_boys.cuh"
 
+__device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+constexpr int kWidest = larger(larger(larger(kFunctionsA * kFunctionsC, kFunctionsA * kFunctionsD),
+                                      larger(kFunctionsB * kFunctionsC, kFunctionsB * kFunctionsD)), larger(kCD, kE * HELD));
+__device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number of doubles have no bank conflicts
+
+#if HELD
+#define SUMS h, held
+#else
+#define SUMS h
+#endif
+
 // (ab|cd) of one contracted quartet, v[ab * kCD + cd].
-__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const real* rows, const real* grid, real omega, real* v) {
+__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const real* rows, const real* grid, real omega,
+                                        volatile real* held, real* v) {
   const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
   real h[kE * kF];
   if (QUARTETS != UNCONTRACTED) {
 #pragma unroll
     for (int n = 0; n < kE * kF; ++n) h[n] = 0.0;
+#pragma unroll
+    for (int n = 0; n < kE * HELD; ++n) held[n] = 0.0;
   }
   // Loads of the ket, which differ from lane to lane, cost more than those of the bra: where registers suffice they are in the outer loop.
   for (int outer = 0; outer < (QUARTETS == UNCONTRACTED ? 1 : KET_OUTER ? ket.w : bra.w); ++outer) {
@@ -19,14 +34,21 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
       const Primitives s(p, seen(px, a[0], c[0]), seen(py, a[1], c[1]), seen(pz, a[2], c[2]), pairs.weight()[ip], q);
       real f[kTotal + 1];
       boys<kTotal>(s, p, rows, grid, omega, f);
-      vrr<real, real>(h, f, relative(px, a[0]), relative(py, a[1]), relative(pz, a[2]), relative(q.x, c[0]), relative(q.y, c[1]), relative(q.z, c[2]),
+      vrr<real, real>(SUMS, f, relative(px, a[0]), relative(py, a[1]), relative(pz, a[2]), relative(q.x, c[0]), relative(q.y, c[1]), relative(q.z, c[2]),
                       -s.rho_p * s.x, -s.rho_p * s.y, -s.rho_p * s.z, s.rho_q * s.x, s.rho_q * s.y, s.rho_q * s.z, kHalf * pairs.inverse()[ip],
                       kHalf * pairs.inverse()[iq], kHalf * s.inverse_pq, s.rho_p, s.rho_q);
     }
   }
   real g[kAB * kF];
 #pragma unroll
-  for (int f = 0; f < kF; ++f) HRR_BRA<kF, kF, real, real>(h + f, g + f, a[3], a[4], a[5]);
+  for (int f = 0; f < kF - HELD; ++f) HRR_BRA<kF, kF, real, real>(h + f, g + f, a[3], a[4], a[5]);
+#pragma unroll
+  for (int f = 0; f < HELD; ++f) {
+    real column[kE];
+#pragma unroll
+    for (int e = 0; e < kE; ++e) column[e] = held[e * HELD + f];
+    HRR_BRA<1, kF, real, real>(column, g + kF - HELD + f, a[3], a[4], a[5]);
+  }
 #pragma unroll
   for (int n = 0; n < kAB; ++n) HRR_KET<1, 1, real, real>(g + n * kF, v + n * kCD, c[3], c[4], c[5]);
 }
@@ -42,18 +64,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   double largest = 0.0;
   if (pair.w > 0) {
     real v[kAB * kCD];
-    quartet(pairs, first + n, pair, first + n, pair, rows, grid, omega, v);
+    quartet(pairs, first + n, pair, first + n, pair, rows, grid, omega, nullptr, v);
 #pragma unroll
     for (int k = 0; k < kAB; ++k) largest = fmax(largest, fabs(v[k * kCD + k]));
   }
   bound[first + n] = largest > 0.0 ? static_cast<float>(0.5 * log(largest)) : kNothing;
 }
 #else
-
-__device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
-constexpr int kWidest = larger(larger(larger(kFunctionsA * kFunctionsC, kFunctionsA * kFunctionsD),
-                                      larger(kFunctionsB * kFunctionsC, kFunctionsB * kFunctionsD)), kCD);
-__device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number of doubles have no bank conflicts
 
 // Adds the N numbers of each lane to N consecutive ones at target + base, lanes emitting neighbouring addresses; base < 0: nothing.
 template <int N>
@@ -106,11 +123,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   if (!kets_of(bra, ket_groups, ngroup)) return;
   const int2 bra_shells = shells[bra_at];
   const int64 square = int64{nao} * nao;
-  double j_bra[SETS][kAB];
+#if SUMS_APART
+  double* j_bra = reinterpret_cast<double*>(shared + BLOCK * odd(kWidest)) + threadIdx.x;
+  constexpr int kStride = BLOCK;
+#else
+  double j_bra[SETS * kAB];
+  constexpr int kStride = 1;
+#endif
 #pragma unroll
-  for (int s = 0; s < SETS; ++s)
-#pragma unroll
-    for (int n = 0; n < kAB; ++n) j_bra[s][n] = 0.0;
+  for (int n = 0; n < (COULOMB ? SETS * kAB : 0); ++n) j_bra[n * kStride] = 0.0;
   real* strips = shared + warp * 32 * odd(kWidest);
   KetQueue queue{slots[warp]};
   while (true) {
@@ -125,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     const int4 ket = info[ket_at];
     const real weight = live ? multiplicity(bra, ket, same) : 0.0;
     real v[kAB * kCD];
-    quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, v);
+    quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, strips + lane * odd(kWidest), v);
+    if (HELD) __syncwarp();  // other lanes may still sum where this one is about to write
 #pragma unroll
     for (int s = 0; s < SETS; ++s) {
       const real* d = density + s * square;
@@ -148,10 +170,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
         for (int n = 0; n < kCD; ++n) block[n] = real(2.0) * weight * d[int64{ket.x + n / kFunctionsD} * nao + ket.y + n % kFunctionsD];
 #pragma unroll
         for (int n = 0; n < kAB; ++n) {
-          real sum = kSingle ? real(0.0) : real(j_bra[s][n]);  // sums over kets are always in double precision
+          real sum = 0.0;
 #pragma unroll
           for (int m = 0; m < kCD; ++m) sum += v[n * kCD + m] * block[m];
-          j_bra[s][n] = kSingle ? j_bra[s][n] + sum : sum;
+          j_bra[(s * kAB + n) * kStride] += sum;  // sums over kets are always in double precision
         }
       }
       contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, real(2.0) * weight, strips + lane * odd(kCD));
@@ -164,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   for (int s = 0; s < SETS; ++s)
 #pragma unroll
     for (int n = 0; n < kAB; ++n) {
-      double sum = j_bra[s][n];
+      double sum = j_bra[(s * kAB + n) * kStride];
 #pragma unroll
       for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
       if (lane == 0) add(j + s * square + int64{bra.x} * nao + bra.y * kFunctionsA + n, sum);

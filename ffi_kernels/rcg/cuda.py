@@ -43,7 +43,7 @@ def _products(la: int, lb: int) -> Iterator[str]:
 
 @cache
 def class_header(
-    cls: Class, cart: bool, registers: bool, options: Options = DEFAULT, uncontracted: bool = False
+    cls: Class, cart: bool, registers: bool, options: Options = DEFAULT, uncontracted: bool = False, apart: int = 0
 ) -> str:
     """The text of ``eri_class.h``.
 
@@ -53,6 +53,7 @@ def class_header(
         registers: for the register tier, otherwise for the lane tier.
         options: of the generator.
         uncontracted: the vertical recurrence stores its values instead of adding them to sums.
+        apart: of ``emit_vrr``.
     """
     la, lb, lc, ld = cls
     kind = "cart" if cart else "sph"
@@ -60,7 +61,7 @@ def class_header(
     text += [emit_hrr(*pair, spherical=not cart, options=options) for pair in dict.fromkeys([(la, lb), (lc, ld)])]
     text += [f"#define HRR_BRA hrr_{kind}_{la}{lb}", f"#define HRR_KET hrr_{kind}_{lc}{ld}"]
     if registers:
-        text.append(emit_vrr(cls, options, accumulate=not uncontracted, name="vrr"))
+        text.append(emit_vrr(cls, options, accumulate=not uncontracted, name="vrr", apart=apart))
     else:
         text += _products(la, lb)
         for axis, name in enumerate("XYZ"):

@@ -98,7 +98,7 @@ def _function(template: str, head: str, lines: Sequence[str]) -> str:
     return f"template <{template}>\nRCG_INLINE void {head} {{\n{body}\n}}\n"
 
 
-def emit_vrr(cls: Class, options: Options = DEFAULT, accumulate: bool = True, name: str = "") -> str:
+def emit_vrr(cls: Class, options: Options = DEFAULT, accumulate: bool = True, name: str = "", apart: int = 0) -> str:
     """The vertical recurrence body ``vrr_LaLbLcLd``: h[e * NF + f] += [e0|f0].
 
     Arguments:
@@ -106,17 +106,25 @@ def emit_vrr(cls: Class, options: Options = DEFAULT, accumulate: bool = True, na
         options: the axis rule and the schedule.
         accumulate: add to ``h``; otherwise store.
         name: of the function, where it is not the default.
+        apart: how many of the last |f) go to ``held[e * apart + ...]`` instead, which need not be in registers.
     """
     graph = vrr_graph(cls, options.rule)
-    place = {node: k for k, node in enumerate(vrr_targets(cls))}
+    nf = ncomp(*cls[2:])
+
+    def target(k: int) -> str:
+        e, f = divmod(k, nf)
+        return f"h[{k}]" if f < nf - apart else f"held[{e * apart + f - nf + apart}]"
+
+    place = {node: target(k) for k, node in enumerate(vrr_targets(cls))}
     lines = list(_multiples(graph))
     sign = "+=" if accumulate else "="
     for node, statement in _statements(graph, schedule(graph.parents, options.schedule)):
         lines.append(statement)
         if node in place:
-            lines.append(f"h[{place[node]}] {sign} {_variable(node)};")
+            lines.append(f"{place[node]} {sign} {_variable(node)};")
     lines.append(_unused(lines))
-    head = f"{name or 'vrr_' + class_name(cls)}(R* __restrict__ h, const R* __restrict__ f, {_PARAMETERS})"
+    held = "volatile R* held, " if apart else ""  # or compilers would hold it in registers nevertheless
+    head = f"{name or 'vrr_' + class_name(cls)}(R* __restrict__ h, {held}const R* __restrict__ f, {_PARAMETERS})"
     return _function("class S, class R", head, lines)
 
 

@@ -28,6 +28,7 @@ _BLOCK = 128
 _EXCHANGE_BYTES = 50_000
 _SUM_BYTES = 20_000
 _BLOCK_BYTES = 110_000
+_SHARED_BYTES = 160_000  # that all blocks of a multiprocessor may take
 
 
 class Quartets(enum.IntEnum):
@@ -112,6 +113,12 @@ def shape(bra: Pair, ket: Pair, single: bool = False) -> tuple[bool, int]:
     return tier == "registers", blocks
 
 
+def columns_apart(bra: Pair, ket: Pair, uncontracted: bool = False) -> int:
+    """How many columns f of (e0|f0) a thread keeps in shared memory."""
+    stored = json.loads((source_folder() / OTHER_SHAPES).read_text())["columns apart"]
+    return stored["uncontracted" if uncontracted else "contracted"].get(_name(bra, ket), 0)
+
+
 def _name(bra: Pair, ket: Pair) -> str:
     return "".join(map(str, bra + ket))
 
@@ -165,7 +172,7 @@ def kernel(
     if uncontracted:
         tier, blocks = other_shapes("uncontracted")[_name(bra, ket)]
         registers = tier == "registers"
-    size = ncart if variant.cart else nsph
+    size, held = ncart if variant.cart else nsph, 0
     defines = dict(zip(("LA", "LB", "LC", "LD"), bra + ket, strict=True)) | {
         "COULOMB": int(variant.coulomb),
         "EXCHANGE": int(variant.exchange),
@@ -181,16 +188,22 @@ def kernel(
         block, group, together, file = _BLOCK, 1, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
-        strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd) | 1
+        plain = variant.sets == 1 and not (variant.cart or single or bound)
+        held = columns_apart(bra, ket, uncontracted) if plain else 0
+        strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held) | 1
         shared = 0 if bound else (4 if single else 8) * block * strip
-        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
+        defines["MINBLOCKS"] = blocks = 1 if variant.sets > 1 or variant.cart or bound else blocks
+        sums = 8 * block * variant.sets * na * nb
+        apart = variant.coulomb and not bound and blocks * (shared + sums) <= _SHARED_BYTES
+        shared += sums if apart else 0
+        defines |= {"HELD": held, "SUMS_APART": int(apart)}
     else:
         block, group, together, slice_a, needed = _lane_shape(bra, ket, size, variant.sets, single)
         file, shared = "eri_lanes.cu", block // group * needed
         defines |= {"CHUNK": slice_a, "TOGETHER": together, "DERIVATIVE": 0}
         defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
-    header = class_header((*bra, *ket), variant.cart, registers, uncontracted=uncontracted)
+    header = class_header((*bra, *ket), variant.cart, registers, uncontracted=uncontracted, apart=held)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
     headers = ("eri_boys.cuh" if registers else "eri_lanes.cuh", "eri_quartets.cuh")
     headers += ("eri_short.cuh",) if variant.short else ()
