@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyscf import fci
 
-from jaxqc.nnqs import Hamiltonian, all_configurations, element, unpack
+from jaxqc.nnqs import Hamiltonian, all_configurations, element, lowest, unpack
 
 pytest.importorskip("flax")
 pytest.importorskip("optax")
@@ -73,6 +73,21 @@ def test_probabilities_sum_to_one_over_the_sector(norb, nalpha, nbeta):
         log_amplitude, phase = jax.jit(module.apply)(parameters, unpack(keys, norb))
         assert log_amplitude.dtype == phase.dtype == jnp.float64
         np.testing.assert_allclose(jnp.sum(jnp.exp(2 * log_amplitude)), 1, atol=bound)
+
+
+def test_ranks_are_not_promoted():
+    ham = random_hamiltonian(4, 2, 1)
+    matrix = dense(ham, all_configurations(4, 2, 1).keys)
+    with jax.numpy_rank_promotion("raise"):
+        module, parameters, keys = network(ham, dtype=jnp.float64)
+        log_amplitude, phase = module.apply(parameters, unpack(keys, 4))
+        psi = np.exp(np.asarray(log_amplitude) + 1j * np.asarray(phase))
+        assert np.sum(np.abs(psi) ** 2) == pytest.approx(1.0, abs=1e-12)
+        value = energy(log_amplitude, phase, links_of(matrix))
+        assert float(value) == pytest.approx(np.real(np.vdot(psi, matrix @ psi)), abs=1e-10)
+        lowest_state = lowest(ham, keys)
+        assert float(lowest_state.energies[0]) == pytest.approx(np.linalg.eigvalsh(matrix)[0], abs=1e-8)
+        assert np.asarray(infidelity(log_amplitude, phase, lowest_state.vectors[0], jnp.ones(len(keys), bool))) < 1
 
 
 def test_spin_flip_keeps_the_norm_and_ties_the_pairs():

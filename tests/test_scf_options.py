@@ -192,6 +192,21 @@ def test_without_jit():
     assert float(energy) == pytest.approx(-1.1167593074, abs=1e-9)  # PySCF
 
 
+def test_ranks_are_not_promoted(solved):
+    methyl = jaxqc.Molecule("C 0 0 0; H 0 0 1.12", basis="sto-3g", spin=1)
+    energies_of_pyscf: Any = (
+        ({"second_order": True}, -37.769875800140),
+        ({"restricted": True, "level_shift": 0.1, "damping": 0.1}, -37.768728284953),
+        ({"xc": "pbe", "grid": (10, 26)}, -37.879718210754),
+    )
+    with jax.numpy_rank_promotion("raise"):
+        for options, energy in energies_of_pyscf:
+            assert float(jaxqc.energy(methyl, **options)) == pytest.approx(energy, abs=1e-9)
+        result = jaxqc.scf(solved.mol)
+        np.testing.assert_allclose(jaxqc.gradient(solved.mol), jaxqc.gradient(result), atol=1e-9)
+        np.testing.assert_allclose(result.dipole(), solved.dipole(), atol=1e-8)
+
+
 def test_too_few_functions_left_raise(hydrogen_fluoride):
     for function in (jaxqc.scf, jaxqc.energy, jaxqc.gradient):
         with pytest.raises(ConvergenceError, match="only 0 of 6 basis functions.*smaller linear_dependence"):

@@ -56,8 +56,8 @@ def unpack(keys, norb: int) -> jax.Array:
         (..., 2, norb) bool: alpha, then beta.
     """
     word, bit = _places(norb)
-    keys = jnp.asarray(keys)
-    return (keys[..., word] >> jnp.asarray(bit, jnp.uint64)) & jnp.uint64(1) != 0
+    words = jnp.asarray(keys)[..., word]
+    return (words >> jnp.broadcast_to(jnp.asarray(bit, jnp.uint64), words.shape)) & jnp.uint64(1) != 0
 
 
 def pack(occupations) -> jax.Array:
@@ -76,7 +76,8 @@ def pack(occupations) -> jax.Array:
 def _pack(occupations):
     norb = occupations.shape[-1]
     word, bit = _places(norb)
-    bits = occupations.astype(bool).astype(jnp.uint64) << jnp.asarray(bit, jnp.uint64)
+    word, bit = (jnp.broadcast_to(jnp.asarray(x, jnp.uint64), occupations.shape) for x in (word, bit))
+    bits = occupations.astype(bool).astype(jnp.uint64) << bit
     words = [jnp.sum(jnp.where(word == w, bits, jnp.uint64(0)), axis=(-2, -1)) for w in range(word_count(norb))]
     return jnp.stack(words, axis=-1)
 

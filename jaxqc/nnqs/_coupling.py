@@ -221,7 +221,7 @@ def _count_used(keys):
 def _count_unfit(keys, count, *, norb, electrons):
     """How many of the first `count` keys have other numbers of electrons, or bits beyond the orbitals."""
     occupied = unpack(keys, norb)
-    fits = jnp.all(jnp.sum(occupied, axis=-1, dtype=jnp.int32) == jnp.asarray(electrons, jnp.int32), axis=-1)
+    fits = jnp.all(jnp.sum(occupied, axis=-1, dtype=jnp.int32) == jnp.asarray([electrons], jnp.int32), axis=-1)
     fits = fits & jnp.all(pack(occupied) == keys, axis=-1)
     return jnp.sum(~fits & (jnp.arange(keys.shape[0], dtype=jnp.int32) < count))
 

@@ -98,12 +98,12 @@ def _pieces(log_amplitude, phase, links):
     member = links.members.astype(jnp.float64)
 
     if isinstance(links, Products):
-        return psi * member, links.h_psi * member, top
+        return psi * member[None], links.h_psi * member[None], top
     size = links.places.shape[0] // jax.lax.axis_size(links.axis) if isinstance(links, SharedLinks) else psi.shape[1]
     h_psi = [row_sums(links.values * x[links.columns], links.rows, size) for x in psi]
     if isinstance(links, SharedLinks):
         h_psi = [jnp.zeros_like(psi[0]).at[links.places].set(gathered(x, links.axis), mode="drop") for x in h_psi]
-    return psi * member, jnp.stack(h_psi) * member, top
+    return psi * member[None], jnp.stack(h_psi) * member[None], top
 
 
 def row_sums(terms, rows, number: int) -> jax.Array:
@@ -189,7 +189,7 @@ def infidelity(log_amplitude, phase, vector, members) -> jax.Array:
     """
     psi, _ = _parts(log_amplitude, phase, members)
     member = members.astype(jnp.float64)
-    vector, psi = vector * member, psi * member
+    vector, psi = vector * member, psi * member[None]
     return 1 - jnp.sum((psi @ vector) ** 2) / (jnp.sum(vector**2) * jnp.sum(psi**2))
 
 

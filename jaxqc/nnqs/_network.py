@@ -60,16 +60,16 @@ def _fused_jvp(shape, primals, tangents):
 def plain(weights, occupations, shape: Shape) -> jax.Array:
     """The same in plain JAX; the logits of tokens that leave the sector are masked."""
     logits = _logits(weights, tokens(occupations), shape.heads)
-    number = jnp.asarray((shape.nalpha, shape.nbeta), jnp.int32)[:, None]
+    number = jnp.asarray((shape.nalpha, shape.nbeta), jnp.int32)[None, :, None]
     counts = jnp.cumsum(occupations.astype(jnp.int32), axis=-1)
     used = counts - occupations.astype(jnp.int32)  # electrons on the orbitals before
     may_fill = used < number
-    may_skip = number - used <= shape.norb - 1 - jnp.arange(shape.norb, dtype=jnp.int32)
+    may_skip = number - used <= shape.norb - 1 - jnp.arange(shape.norb, dtype=jnp.int32)[None, None]
     allowed = jnp.stack([may_skip, may_fill], axis=-1)  # (n, 2, norb, 2)
     allowed = (allowed[:, 1, :, :, None] & allowed[:, 0, :, None, :]).reshape(*logits.shape)  # beta is the higher bit
     logits = jnp.where(allowed, logits, jnp.asarray(NEVER, logits.dtype))
     log_p = jax.nn.log_softmax(logits, axis=-1)
-    here = jnp.arange(4, dtype=jnp.int32) == tokens(occupations)[..., None]
+    here = jnp.arange(4, dtype=jnp.int32)[None, None] == tokens(occupations)[..., None]
     picked = jnp.sum(jnp.where(here, log_p, jnp.zeros_like(log_p)), axis=-1)
     return jnp.sum(picked.astype(jnp.float64), axis=-1)
 
@@ -96,24 +96,24 @@ def _logits(weights, tokens, heads):
     dtype = weights["embedding"].dtype
     before = jnp.concatenate([jnp.full_like(tokens[:, :1], START), tokens[:, :-1]], axis=1)
     # A product rather than a look-up: its transpose adds in a fixed order on GPUs, too.
-    hidden = jax.nn.one_hot(before, 5, dtype=dtype) @ weights["embedding"] + weights["position"]
+    hidden = jax.nn.one_hot(before, 5, dtype=dtype) @ weights["embedding"] + weights["position"][None]
     hidden, _ = jax.lax.scan(lambda x, block: (_block(x, block, heads), None), hidden, weights["blocks"])
-    return _normalise(hidden) @ weights["head"] + weights["head_bias"]
+    return _normalise(hidden) @ weights["head"] + weights["head_bias"][None]
 
 
 def _block(x, block, heads):
     """One pre-normalised layer: causal self-attention, then a perceptron."""
     n, length, width = x.shape
     size = width // heads
-    qkv = ((_normalise(x) * block["norm1"]) @ block["qkv"]).reshape(n, length, 3, heads, size)
+    qkv = ((_normalise(x) * block["norm1"][None, None]) @ block["qkv"]).reshape(n, length, 3, heads, size)
     q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
     score = jnp.einsum("nqhd,nkhd->nhqk", q, k) / jnp.sqrt(jnp.asarray(size, x.dtype))
     causal = jnp.tril(jnp.ones((length, length), bool))
-    weight = jax.nn.softmax(jnp.where(causal, score, jnp.asarray(NEVER, x.dtype)), axis=-1)
+    weight = jax.nn.softmax(jnp.where(causal[None, None], score, jnp.asarray(NEVER, x.dtype)), axis=-1)
     mixed = jnp.einsum("nhqk,nkhd->nqhd", weight, v).reshape(n, length, width)
     x = x + mixed @ block["out"]
-    up = jax.nn.gelu((_normalise(x) * block["norm2"]) @ block["up"] + block["up_bias"])
-    return x + up @ block["down"] + block["down_bias"]
+    up = jax.nn.gelu((_normalise(x) * block["norm2"][None, None]) @ block["up"] + block["up_bias"][None, None])
+    return x + up @ block["down"] + block["down_bias"][None, None]
 
 
 def _normalise(x):

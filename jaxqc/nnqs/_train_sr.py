@@ -69,7 +69,7 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
         log_amplitude, phase = log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
         psi, h_psi = local_products(log_amplitude, phase, links)
         # To learn c is to find the ground state of -|c><c|.
-        h_psi = taught * (-teacher * (psi @ teacher)[:, None]) + (1 - taught) * h_psi
+        h_psi = taught * (-teacher[None] * (psi @ teacher)[:, None]) + (1 - taught) * h_psi
         norm = jnp.sum(psi * psi)
         value = jnp.sum(psi * h_psi) / norm
         share = jnp.sum(psi * psi, axis=0) / norm
@@ -83,13 +83,13 @@ def make_spring_steps(spring: Spring, apply: Callable, sector: Sector, length: i
         rows = jacobian(state.parameters, keys)
         share, size = share.astype(rows.dtype), size.astype(rows.dtype)
         # Sums rather than products of matrices, of which GPUs take 11 bits.
-        rows = (rows - jnp.sum(share[:, None] * rows, axis=1, keepdims=True)) * size[:, None]
+        rows = (rows - jnp.sum(share[None, :, None] * rows, axis=1, keepdims=True)) * size[None, :, None]
         rows = rows.reshape(-1, rows.shape[-1])
         before, restore = ravel_pytree(state.optimizer)
         kept = spring.momentum * before
         gram = precise_dot_general(rows, rows, (((1,), (1,)), ((), ()))).astype(jnp.float64)
         shifted = gram + spring.damping * jnp.eye(gram.shape[0])
-        solved = jnp.linalg.solve(shifted, error - jnp.sum(rows * kept, axis=1).astype(jnp.float64))
+        solved = jnp.linalg.solve(shifted, error - jnp.sum(rows * kept[None], axis=1).astype(jnp.float64))
         change = jnp.sum(solved.astype(rows.dtype)[:, None] * rows, axis=0) + kept
         length_of = spring.learning_rate * jnp.linalg.norm(change)
         scale = spring.learning_rate * jnp.minimum(1.0, spring.largest / jnp.maximum(length_of, 1e-30))

@@ -310,7 +310,7 @@ def _assemble(arguments, solution, converged, *, reference, method, differentiab
     density = density_of(reference, coefficients)
     energy_xc, electrons = solution.energy_xc, solution.electrons
     if method.xc is None:
-        one, two = electronic_energy(hcore, density, fock - hcore)
+        one, two = electronic_energy(hcore, density, fock - hcore[None])
     elif differentiable:
         build = Builder(arguments, method)
         one, two = electronic_energy(hcore, density, build.two_electron(density))

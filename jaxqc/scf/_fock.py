@@ -131,7 +131,7 @@ def canonical_transform(overlap, threshold):
     values, vectors = jnp.linalg.eigh(overlap)
     removed = values < threshold
     scale = jnp.where(removed, 0.0, 1.0 / jnp.sqrt(jnp.where(removed, 1.0, values)))
-    return vectors * scale, removed
+    return vectors * scale[None], removed
 
 
 def lifted(matrix, removed):
@@ -140,7 +140,7 @@ def lifted(matrix, removed):
     The lift is of the size of that matrix, since a huge one would cost digits in eigh.
     """
     lift = 10.0 + 2.0 * jnp.max(jnp.abs(jnp.einsum("ii->i", matrix)))
-    return jnp.where(jnp.eye(matrix.shape[0], dtype=bool) & removed, lift, 0.0)
+    return jnp.where(jnp.eye(matrix.shape[0], dtype=bool) & removed[None], lift, 0.0)
 
 
 def diagonalise(fock, transform, removed):
@@ -154,6 +154,6 @@ def diagonalise(fock, transform, removed):
         orthogonal = transform.T @ matrix @ transform
         _, vectors = jnp.linalg.eigh(symmetric(orthogonal) + lifted(orthogonal, removed))
         kept = jnp.sum(jnp.where(removed[:, None], 0.0, vectors**2), axis=0) > 0.5
-        return transform @ (vectors * kept.astype(vectors.dtype))
+        return transform @ (vectors * kept.astype(vectors.dtype)[None])
 
     return jax.vmap(one)(fock)

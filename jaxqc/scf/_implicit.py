@@ -138,7 +138,7 @@ def _response(arguments, directions, coefficients, fock, *, reference, method, c
 
     def fock_of(moving, density):
         moved = _with_leaves(arguments, chosen, moving)
-        return _fock.core_hamiltonian(moved.mol, moved.field) + Builder(moved, method)(density).total
+        return _fock.core_hamiltonian(moved.mol, moved.field)[None] + Builder(moved, method)(density).total
 
     # 1. Orbitals follow the overlap: C (1 - S'/2) stays orthonormal to first order.
     _, overlap_change = jax.jvp(overlap_of, (moving,), (directions,))

@@ -45,7 +45,7 @@ def newton_step(
     Returns:
         `NewtonStep`.
     """
-    fock = to_orbitals(reference, coefficients, hcore + mean_field.total)
+    fock = to_orbitals(reference, coefficients, hcore[None] + mean_field.total)
     mask = pair_mask(reference, coefficients)
     gradient = gradient_pairs(reference, fock, mask)
     scale = jnp.where(mask, 1.0 / jnp.sqrt(hessian_diagonal(reference, fock)), 0.0)

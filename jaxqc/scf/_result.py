@@ -152,7 +152,7 @@ class Result:
         electrons = jnp.einsum("ij,xji->x", self.total_density, integrals.dipole(self.mol))
         electrons = electrons - origin * jnp.sum(self.total_density * self.overlap)
         charges = jnp.asarray(self.mol.numbers, dtype=self.energy.dtype)
-        moment = charges @ (self.mol.coords - origin) - electrons
+        moment = charges @ (self.mol.coords - origin[None]) - electrons
         return moment * DEBYE if unit == "debye" else moment
 
     @property

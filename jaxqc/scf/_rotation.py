@@ -80,7 +80,7 @@ def hessian_diagonal(reference, fock_orbitals, floor=0.1):
 def rotate(coefficients, pairs, overlap):
     """C (1 - K/2)^-1 (1 + K/2), Cayley's orthogonal transform, with one step against loss of orthonormality."""
     rotation = pairs - pairs.mT
-    unit = jnp.eye(rotation.shape[-1])
+    unit = jnp.eye(rotation.shape[-1])[None]
     turned = coefficients @ jnp.linalg.solve(unit - 0.5 * rotation, unit + 0.5 * rotation)
     metric = jnp.einsum("sip,ij,sjq->spq", turned, overlap, turned)
     return turned @ (1.5 * unit - 0.5 * metric)

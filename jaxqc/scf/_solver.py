@@ -200,15 +200,19 @@ def _first_state(guess, build, system, reference, settings):
     )
 
 
+def _fock_of(system, mean_field):
+    return system.hcore[None] + mean_field.total
+
+
 def _evaluate(density, mean_field, system, reference):
-    fock = system.hcore + mean_field.total
+    fock = _fock_of(system, mean_field)
     error, norm = _fock.commutator(reference, fock, density, system.overlap, system.transform)
     return system.nuclear + mean_field.energy(system.hcore, density), error, norm
 
 
 def _mixed_guess(guess, build, system, controls, reference):
     """Turns the highest occupied and the lowest virtual orbital of each spin into each other, by opposite angles."""
-    fock = system.hcore + build(guess).total
+    fock = _fock_of(system, build(guess))
     orbitals = _fock.diagonalise(fock, system.transform, system.removed)
     for spin, nocc in enumerate((reference.nalpha, reference.nbeta)):
         if 0 < nocc < reference.nao:
@@ -255,7 +259,7 @@ def _diis_loop(state, build, system, controls, reference, settings, limit):
         state, history, last = carry
         # A converged density whose Fock matrix was built by increments is kept, and its Fock matrix built anew.
         refine = state.candidate & ~state.full
-        fock = _fock.effective_fock(reference, system.hcore + state.mean_field.total, state.density, system.overlap)
+        fock = _fock.effective_fock(reference, _fock_of(system, state.mean_field), state.density, system.overlap)
         damping = jnp.where(state.cycle > 0, controls.damping, 0.0)
         fock = (1.0 - damping) * fock + damping * last
         history: DIISState = diis_push(history, fock, state.error)
@@ -263,7 +267,7 @@ def _diis_loop(state, build, system, controls, reference, settings, limit):
         # The guess leaves the history: a spin-averaged one can have a vanishing error without being a determinant.
         history = history._replace(count=jnp.where(state.cycle < first, 0, history.count))
         projector = system.overlap @ _unit_density(reference, state.density) @ system.overlap
-        shifted = best + controls.level_shift * (system.overlap - projector)
+        shifted = best + controls.level_shift * (system.overlap[None] - projector)
         orbitals = _fock.diagonalise(shifted, system.transform, system.removed)
         orbitals = jnp.where(refine, state.coefficients, orbitals)
         density = jnp.where(refine, state.density, density_of(reference, orbitals))
@@ -309,7 +313,7 @@ def _settle(state, build, system, reference, thorough=True):
     minimum may have crossed levels (an electron in one of two equal orbitals lifts its own level), so there the energy
     of turned orbitals decides, unless `thorough` is False: then crossed levels are judged as those of Hartree-Fock.
     """
-    coefficients, levels = canonical_orbitals(reference, state.coefficients, system.hcore + state.mean_field.total)
+    coefficients, levels = canonical_orbitals(reference, state.coefficients, _fock_of(system, state.mean_field))
     crossed = jnp.any(crossed_sets(reference, levels))
     if thorough and not build.levels_tell:
 
@@ -413,7 +417,7 @@ def _finish(state, before, system, reference):
         energy_nuclear=system.nuclear,
         coefficients=state.coefficients,
         levels=state.levels,
-        fock=system.hcore + state.mean_field.total,
+        fock=_fock_of(system, state.mean_field),
         energy_xc=state.mean_field.energy_xc,
         electrons=state.mean_field.electrons,
         overlap=system.overlap,

@@ -34,7 +34,7 @@ def canonical_orbitals(reference, coefficients, fock):
             kept = jnp.sum(jnp.where(kept[:, None], vectors**2, 0.0), axis=0) > 0.5
             values = jnp.where(kept, values, REMOVED_ENERGY)
             order = jnp.argsort(values)
-            columns.append((turned * kept.astype(turned.dtype))[:, order])
+            columns.append((turned * kept.astype(turned.dtype)[None])[:, order])
             energies.append(values[order])
         sets.append(jnp.concatenate(columns, axis=1))
         levels.append(jnp.concatenate(energies))

@@ -67,15 +67,16 @@ def reference_fractions(coords, points, owner, radii, *, partition, chunk=CHUNK)
     inverse = jnp.where(apart, 1 / jnp.where(apart, separation, 1.0), 0.0)
     ratio = radii[:, None] / radii[None]
     shift = jnp.clip(0.25 * (ratio.T - ratio), -0.5, 0.5)
+    others = ~jnp.eye(natm, dtype=bool)[None]
     step = becke_step if partition == "becke" else ssf_step
 
     def one(block):
         at, atom = block
         r = _norm(at[:, None] - coords[None])
-        mu = (r[:, :, None] - r[:, None]) * inverse
-        s = step((1 - mu) * (1 - shift * (1 + mu)))
-        live = (s > _FLOOR) & ~jnp.eye(natm, dtype=bool)
-        dead = (s <= _FLOOR) & ~jnp.eye(natm, dtype=bool)
+        mu = (r[:, :, None] - r[:, None]) * inverse[None]
+        s = step((1 - mu) * (1 - shift[None] * (1 + mu)))
+        live = (s > _FLOOR) & others
+        dead = (s <= _FLOOR) & others
         log_p = jnp.sum(jnp.where(live, jnp.log(jnp.where(live, s, 1.0)), 0.0), axis=-1)
         log_p = jnp.where(dead.any(axis=-1), -jnp.inf, log_p)
         log_p = log_p - jax.lax.stop_gradient(log_p.max(axis=-1, keepdims=True))

@@ -45,9 +45,9 @@ def _monomials(delta: jax.Array, powers: np.ndarray, to_functions: AxisMap, lmax
         n = powers[:, axis]
         value, slope = jnp.zeros_like(d), jnp.zeros_like(d)
         for k in range(lmax + 1):
-            value = value + jnp.asarray((n == k) * 1.0) * table[k]
+            value = value + jnp.asarray((n == k) * 1.0)[None] * table[k]
             if k:
-                slope = slope + jnp.asarray((n == k) * float(k)) * table[k - 1]
+                slope = slope + jnp.asarray((n == k) * float(k))[None] * table[k - 1]
         values.append(value)
         slopes.append(slope)
     x, y, z = values
@@ -71,14 +71,14 @@ def orbitals(shells: ShellList, points: jax.Array, *, cart: bool, gradient: bool
     coefficients = to_rows(shells.coefficients, 0).reshape(there.shape) * jnp.asarray(there * 1.0)
     delta = points[:, None, :] - shells.centers[None]
     r2 = jnp.sum(delta * delta, axis=-1)
-    terms = coefficients * jnp.exp(-exponents * r2[..., None])
+    terms = coefficients[None] * jnp.exp(-exponents[None] * r2[..., None])
     radial = to_functions(jnp.sum(terms, axis=-1), 1)
     value, slopes = _monomials(delta, powers, to_functions, max(shells.ls))
     parts = (value * radial)[None]
     if gradient:
-        slope = to_functions(jnp.sum(-2.0 * exponents * terms, axis=-1), 1)
+        slope = to_functions(jnp.sum(-2.0 * exponents[None] * terms, axis=-1), 1)
         along = to_functions(jnp.moveaxis(delta, -1, 0), 2)
-        parts = jnp.concatenate([parts, slopes * radial + value * slope * along])
+        parts = jnp.concatenate([parts, slopes * radial[None] + (value * slope)[None] * along])
     return parts if cart else cartesian_to_spherical(shells.ls)(parts, 2)
 
 

@@ -48,7 +48,7 @@ def xc_energy(mol, layout: Layout, xc: Functional, density: jax.Array) -> tuple[
     rho, energy_density = jax.lax.optimization_barrier(
         (features[:, 0], xc.energy_density(point_features(features, xc.kind)))
     )
-    return jnp.sum(layout.weights * rho), jnp.dot(layout.weights, energy_density)
+    return jnp.sum(layout.weights[None] * rho), jnp.dot(layout.weights, energy_density)
 
 
 def _step(mol, layout, density, parameters, bound):
