@@ -21,7 +21,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from device_trace import devices_during
+from device_trace import LINKS, devices_during, losses
 from jax.experimental import multihost_utils
 
 import jaxqc
@@ -36,7 +36,6 @@ from jaxqc.xc._potential import _step
 from jaxqc.xc._sharding import _compiled as sharded_step
 from jaxqc.xc._sharding import _deal
 
-LINKS = {8: 450e9, 64: 50e9, 512: 50e9}  # bytes/s and direction: NVLink within a host, one 400 Gb/s port a GPU beyond
 SAMPLE = 5  # parts that are timed of each division
 
 
@@ -146,6 +145,7 @@ def measured(kind, density, counts, trace):
         rows.append(row | {"difference": difference(found, first[1])})
         if trace and count > 1:
             rows[-1]["trace"] = devices_during(build, *arguments)
+            rows[-1]["lost"] = losses(rows[-1]["trace"])
         if jax.process_index() == 0:
             print(json.dumps(rows[-1]), flush=True)
     return rows
@@ -160,8 +160,7 @@ def modelled(kind, density, divisions):
         build, nbytes = kind.part(parts, density)
         chosen = sorted({round(k * (parts - 1) / (SAMPLE - 1)) for k in range(SAMPLE)})
         times = [seconds(build, jnp.int32(part), least=0.05) for part in chosen]
-        link = LINKS.get(parts, LINKS[8] if parts <= 8 else LINKS[64])
-        reduction = 2 * nbytes * (parts - 1) / parts / link
+        reduction = 2 * nbytes * (parts - 1) / parts / LINKS[parts]
         total = max(times) + reduction
         row = {"devices": parts, "slowest": max(times), "mean": statistics.mean(times), "reduction": reduction}
         rows.append(row | {"seconds": total, "efficiency": whole / total / parts})
@@ -195,7 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="+", help="jk=FILE:BASIS or xc=FILE:BASIS")
     parser.add_argument("--devices", type=int, nargs="+")
-    parser.add_argument("--parts", type=int, nargs="*", default=[8, 64, 512])
+    parser.add_argument("--parts", type=int, nargs="*", choices=LINKS, default=[8, 64, 512])
     parser.add_argument("--xc", default="b3lyp")
     parser.add_argument("--level", type=int, default=5)
     parser.add_argument("--json", type=Path)

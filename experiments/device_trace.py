@@ -5,6 +5,8 @@ from pathlib import Path
 
 import jax
 
+# Bytes/s and direction of so many GPUs: NVLink within a host, one port of 400 Gb/s for each GPU beyond.
+LINKS = {parts: 450e9 if parts <= 8 else 50e9 for parts in (2, 4, 8, 16, 32, 64, 128, 256, 512)}
 _REDUCTIONS = ("nccl", "AllReduce", "AllGather", "AllToAll", "all-reduce", "all-gather", "all-to-all")
 
 
@@ -50,3 +52,17 @@ def devices_during(function, *arguments) -> list[dict]:
         times = {"span": last - first, "work": spent, "exchange": union(exchange), "idle": last - first - busy}
         rows.append({"device": name.rsplit(":")[-1], **{k: round(v / 1e6, 3) for k, v in times.items()}})
     return rows
+
+
+def losses(devices) -> dict:
+    """Where several GPUs lose time in a call, in ms, from `devices_during`.
+
+    "imbalance": work of the busiest one beyond the mean; "exchange": of the one that waits least for others; "idle":
+    mean time in which a device does nothing, waiting for the host.
+    """
+    if not devices:
+        return {}
+    work = [row["work"] for row in devices]
+    idle = sum(row["idle"] for row in devices) / len(devices)
+    found = {"imbalance": max(work) - sum(work) / len(work), "exchange": min(row["exchange"] for row in devices)}
+    return {name: round(value, 3) for name, value in (found | {"idle": idle}).items()}

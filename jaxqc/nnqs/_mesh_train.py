@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jaxqc.nnqs._bits import SENTINEL, padded_keys
@@ -117,11 +117,15 @@ def _gradient(parameters, dealt, slopes, *, network):
     return over_mesh(network.backward, network.mesh, (P(), P(network.axis), P()), P())(parameters, dealt, slopes)
 
 
-@partial(jax.jit, static_argnames="mesh")
-def _rows_at(dealt, places, *, mesh):
+@partial(jax.jit, static_argnames="network")
+def _rows_at(dealt, places, *, network):
     """Keys at places of the list that is dealt out, on all devices; sentinels beyond its end."""
-    flat = jax.lax.with_sharding_constraint(dealt.reshape(-1, dealt.shape[-1]), NamedSharding(mesh, P()))
-    return flat.at[places].get(mode="fill", fill_value=SENTINEL)
+
+    def local(dealt, places):
+        flat = gathered(dealt.reshape(-1, dealt.shape[-1]), network.axis)
+        return flat.at[places].get(mode="fill", fill_value=SENTINEL)
+
+    return over_mesh(local, network.mesh, (P(network.axis), P()), P())(dealt, places)
 
 
 def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Callable:
@@ -146,7 +150,7 @@ def make_mesh_steps(objective: Callable, network: MeshNetwork, optimizer) -> Cal
         links, teacher, taught = data
         places, operands = first_copy((links.places, (links.members, teacher, taught)))
         # Losses depend on the members of the set only, few of all that are coupled to it.
-        own, total = network.deal(first_copy(_rows_at(dealt, links.places, mesh=network.mesh)), derivatives=True)
+        own, total = network.deal(first_copy(_rows_at(dealt, links.places, network=network)), derivatives=True)
         places = jnp.pad(places, (0, total - len(places)), constant_values=np.iinfo(np.int32).max)
         state, records = first_copy(state), []
         for _ in range(number):
