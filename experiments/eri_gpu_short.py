@@ -1,4 +1,4 @@
-"""Exchange with erfc(omega r)/r on a GPU: times against those of 1/r and erf(omega r)/r, and what the distance is worth.
+"""Exchange with erfc(omega r)/r on a GPU: times against 1/r and erf(omega r)/r, and what the distance is worth.
 
     python experiments/eri_gpu_short.py NAME=FILE:BASIS ... [--omega 0.11 0.33] [--json OUT]
 

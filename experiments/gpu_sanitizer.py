@@ -67,6 +67,11 @@ def two_electron(mol: jaxqc.Molecule):
         yield integrals.jk(mol, matrices(mol, 1), symmetric=True)
 
 
+def short_range(mol: jaxqc.Molecule):
+    """K of erfc(omega r)/r."""
+    yield integrals.jk(mol, matrices(mol, 1), coulomb=False, omega=-0.3, symmetric=True)
+
+
 def mixed(mol: jaxqc.Molecule):
     """J and K with small quartets in single precision: all that are below a large bound."""
     yield integrals.jk(mol, 1e-7 * matrices(mol, 1), symmetric=True, precision="mixed")
@@ -174,6 +179,7 @@ CASES = {
     "J and K, s to d": lambda: two_electron(molecule()),
     "J and K, Cartesian": lambda: two_electron(molecule("sto-3g", cart=True)),
     "J and K, f": lambda: two_electron(f_shells()),
+    "K, short range": lambda: short_range(molecule()),
     "J and K, mixed precision": lambda: mixed(molecule()),
     "J from quartets": lambda: from_quartets(molecule()),
     "gradient, s to d": lambda: gradient(molecule()),

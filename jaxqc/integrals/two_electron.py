@@ -31,7 +31,8 @@ def jk(
 
     $J_{ij} = \sum_{kl} (ij|kl) D_{lk}$ and $K_{il} = \sum_{jk} (ij|kl) D_{jk}$; integrals are never stored.
     A quartet is skipped when its Schwarz bound times the largest density element it meets falls below `threshold`,
-    as in PySCF. The sums run in a fixed order: the same bits on every run and for any number of threads.
+    as in PySCF; for omega < 0, GPUs skip quartets for the distance of their pairs as well. The sums run in a fixed
+    order: the same bits on every run and for any number of threads.
 
     **Arguments:**
 
