@@ -128,10 +128,26 @@ def test_points_without_weights_are_left_out(monkeypatch):
     grid, points = jaxqc.xc.Grid(mol, 0), fewer.points
     assert whole.points is None
     assert points is not None
-    assert len(grid) <= len(points) == len(np.unique(points)) < grid.template.size
+    assert len(grid) < len(points) < grid.template.size
     np.testing.assert_array_equal(points[: len(grid)], grid.index)
+    np.testing.assert_array_equal(points[len(grid) :], ~grid.index[-1])
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
+
+
+def test_rows_of_points_with_weights_have_room():
+    """24 atoms of helium, of which one row in the middle saw more shells than any row of the whole grid."""
+    places = [(3.2 * i, 3.2 * j, 3.2 * k) for i in range(3) for j in range(3) for k in range(3)][:24]
+    basis = "\n".join(f"He    S\n  {e}  1.0" for e in (30.0, 8.0, 3.0, 1.2, 0.5, 0.25, 0.12))
+    mol = jaxqc.Molecule([("He", place) for place in places], basis=basis)
+    assert mol.nshell > 160
+    result = jaxqc.scf(mol, xc="svwn", grid=0, throw=False, max_cycles=1)
+    mf: Any = dft.RKS(mol.to_pyscf())
+    mf.xc, mf.grids.level, mf.small_rho_cutoff = "svwn", 0, 0.0
+    mf.grids.build()
+    electrons, energy, _ = mf._numint.nr_rks(mf.mol, mf.grids, "svwn", np.asarray(result.density))
+    assert result.points is not None
+    np.testing.assert_allclose([result.grid_electrons, result.energy_xc], [electrons, energy], rtol=0, atol=1e-8)
 
 
 @pytest.mark.slow

@@ -205,9 +205,17 @@ def test_points_of_an_index():
 
     want = jax.grad(total)(mol.coords, None)
     np.testing.assert_allclose(jax.grad(total)(mol.coords, grid.index), want, rtol=0, atol=1e-12)
+    without = place(grid.template, mol.coords, index=jnp.concatenate([grid.index, ~grid.index[-40:]]))
+    np.testing.assert_array_equal(without.coords[-40:], grid.coords[-40:])
+    np.testing.assert_array_equal(without.weights[-40:], 0.0)
+    np.testing.assert_allclose(total(mol.coords, without.index), total(mol.coords, grid.index), rtol=1e-14)
+    too_large = jnp.full(3, grid.template.size, jnp.int32)
+    assert np.isnan(jax.jit(lambda i: place(grid.template, mol.coords, index=i).weights)(too_large)).all()
 
 
-@pytest.mark.parametrize("index", [np.zeros(0, np.int32), np.zeros((2, 2), np.int32), np.zeros(3)])
+@pytest.mark.parametrize(
+    "index", [np.zeros(0, np.int32), np.zeros((2, 2), np.int32), np.zeros(3), np.int32([10**6]), np.int32([-(10**6)])]
+)
 def test_an_index_of_the_wrong_kind(index):
     mol = molecule(WATER)
     with pytest.raises(ValueError, match="Argument index"):

@@ -73,7 +73,8 @@ def measured(mol, template, partition, epsilon):
     Returns:
         How many shells its rows must have room for, with some to spare for other coordinates: one of few numbers, so
         that hardly any coordinates compile a program anew. None for all shells.
-        The points with weights, (n,) int32 in their order, filled up to one of few sizes by others; None for all.
+        The points with weights, (n,) int32 in their order, filled up to one of few sizes by the last one, as a point
+        without weight; None for all.
         Both None where the molecule is small, or where the coordinates are traced.
     """
     mol = jax.lax.stop_gradient(mol)
@@ -91,10 +92,14 @@ def measured(mol, template, partition, epsilon):
 @partial(quick_jit, static_argnames=("template", "partition", "epsilon"))
 def _measure(mol, *, template, partition, epsilon):
     grid = place(template, mol.coords, partition)
-    layout = build_layout(mol, grid.coords, grid.weights, epsilon=epsilon, capacity=32)
-    # Those without weights go behind the others; both keep their order. NaN counts as a weight, and will show.
-    kept = grid.weights != 0
+    kept, all_points = grid.weights != 0, jnp.arange(template.size, dtype=jnp.int32)
     before = jnp.cumsum(kept, dtype=jnp.int32)
-    behind = before[-1] + jnp.arange(template.size, dtype=jnp.int32) - before
-    points = jnp.zeros_like(grid.index).at[jnp.where(kept, before - 1, behind)].set(grid.index, unique_indices=True)
-    return jnp.maximum(layout.density.overflow, layout.potential.overflow), before[-1], points
+    count = before[-1]
+    order = jnp.zeros_like(grid.index).at[jnp.where(kept, before - 1, template.size)].set(all_points, mode="drop")
+    has_weight, order = all_points < count, order[jnp.minimum(all_points, jnp.maximum(count - 1, 0))]
+    points = jnp.where(has_weight, grid.index[order], ~grid.index[order])
+    # Rows are cut as they will be: any number of points that fill up leave them the same.
+    layout = build_layout(
+        mol, grid.coords[order], jnp.where(has_weight, grid.weights[order], 0.0), epsilon=epsilon, capacity=32
+    )
+    return jnp.maximum(layout.density.overflow, layout.potential.overflow), count, points

@@ -214,7 +214,8 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
         moving: whether derivatives with respect to the coordinates see points and weights move with the nuclei
             (grid response); otherwise they are constants.
         index: (n,) int32, which points of the template, in their order, such as the `index` of a `Grid` without those
-            of small weight; None for all of them along a Hilbert curve. Fast where neighbours are near each other.
+            of small weight; ~k is point k without its weight. None for all points along a Hilbert curve. Fast where
+            neighbours are near each other. Within jit, numbers that are too large give NaN.
 
     Returns:
         A `Grid` with these points; weights below 1e-16 are 0.
@@ -241,7 +242,18 @@ def place(template: GridTemplate, coords, partition: str = "becke", moving: bool
                 "Argument index must be the numbers of points of the template, (n,) int32 such as the index of a Grid, "
                 f"but it is {index.dtype} {index.shape}."
             )
+        _check_numbers(index, template.size)
     return _place(template, coords, partition, bool(moving), index)
+
+
+def _check_numbers(index, size):
+    if isinstance(index, Tracer):
+        return
+    numbers = np.asarray(index)
+    if numbers.max() >= size or numbers.min() < -size:
+        raise ValueError(
+            f"Argument index has numbers from {numbers.min()} to {numbers.max()}, but the template has {size} points."
+        )
 
 
 def _owner(ends, index):
@@ -274,13 +286,14 @@ def _place(template, coords, partition, moving, index):
     offsets, local, radii, ends, shift = jax.lax.optimization_barrier(tuple(map(jnp.asarray, constants)))
     if index is None:
         index = _along_a_curve(offsets, coords, ends, shift, template.size)
-    owner = _owner(ends, index)
-    row = index + shift[owner]
+    number = jnp.maximum(index, ~index)
+    owner = _owner(ends, number)
+    row = number + shift[owner]
     points = _of_owner(coords, owner) + offsets[row]
     fraction = partition_fractions(coords, points, owner, radii, partition=partition)
-    weights = local[row] * fraction
-    kept = jnp.abs(weights) >= SMALLEST_WEIGHT
-    return Grid._make((points, jnp.where(kept, weights, 0.0), owner, index), template, partition)
+    weights = jnp.where(number < template.size, local[row] * fraction, jnp.nan)
+    dropped = (index < 0) | (jnp.abs(weights) < SMALLEST_WEIGHT)
+    return Grid._make((points, jnp.where(dropped, 0.0, weights), owner, index), template, partition)
 
 
 def check_grid(mol, grid: Grid) -> None:
@@ -299,7 +312,7 @@ def check_grid(mol, grid: Grid) -> None:
     some = np.unique(np.linspace(0, grid.size - 1, 1000).astype(int))
     with jax.ensure_compile_time_eval():
         points, owner, index = (np.asarray(x[some]) for x in (grid.coords, grid.atom, grid.index))
-    known = index < grid.template.size  # the rest is padding
+    known = (index >= 0) & (index < grid.template.size)  # the rest is padding
     template, owner, index = grid.template, owner[known], index[known]
     starts = np.concatenate([[0], np.cumsum(template.counts)[:-1]])
     offsets = template.tables[0][index - starts[owner] + template.table_starts[owner]]
