@@ -26,7 +26,7 @@ class Links(NamedTuple):
     """Matrix elements H_ij between rows i of a set S and columns j, both positions in one list of n configurations.
 
     Attributes:
-        rows, columns: (entries,) int32 positions, rows rising; unused entries have the value 0.
+        rows, columns: (entries,) int32 positions, rows rising; unused entries have the value 0 and the row n.
         values: (entries,) Hartree.
         members: (n,) bool, which configurations of the list are in S. The others are coupled to S, or unused.
     """
@@ -43,7 +43,7 @@ class SharedLinks:
     """`Links` over a mesh, for use within `jax.shard_map`.
 
     Attributes:
-        rows: (entries,) int32, those of this device, rising, among its share of S.
+        rows: (entries,) int32, those of this device, rising, among its share of S; its length for unused entries.
         columns, values: (entries,) of this device, as in `Links`.
         places: (size,) int32 positions in the list of all rows of S, share by share; n for rows that are not used.
         members: (n,) bool.
@@ -107,7 +107,7 @@ def _pieces(log_amplitude, phase, links):
 
 
 def row_sums(terms, rows, number: int) -> jax.Array:
-    """(number,) sums of terms of equal rows, which rise: in a fixed order, on GPUs too."""
+    """(number,) sums of terms of equal rows, which rise: in a fixed order, on GPUs too. Other rows are left out."""
     if not on_gpu():
         return jax.ops.segment_sum(terms, rows, num_segments=number)
     from jaxqc.nnqs import _cuda_coupling
@@ -117,7 +117,10 @@ def row_sums(terms, rows, number: int) -> jax.Array:
         sums = _cuda_coupling.row_sums(start, terms)
         return jnp.where(jnp.all(rows[1:] >= rows[:-1]), sums, jnp.nan)  # loud rather than wrong
 
-    return jax.custom_derivatives.linear_call(forward, lambda rows, sums: sums[rows], rows, terms)
+    def transposed(rows, sums):
+        return sums.at[rows].get(mode="fill", fill_value=0.0)
+
+    return jax.custom_derivatives.linear_call(forward, transposed, rows, terms)
 
 
 def estimate(log_amplitude, phase, links) -> Estimate:

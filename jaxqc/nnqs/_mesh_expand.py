@@ -127,7 +127,7 @@ def projected_links(elements, configurations, n: int, mesh) -> SharedLinks:
     rows, columns, values = (np.asarray(x) for x in elements)
     bounds = np.searchsorted(rows, np.arange(size + 1) * share)
     room = round_capacity(int(np.max(np.diff(bounds))))
-    dealt = [np.full((size, room), share - 1, np.int32), np.zeros((size, room), np.int32), np.zeros((size, room))]
+    dealt = [np.full((size, room), share, np.int32), np.zeros((size, room), np.int32), np.zeros((size, room))]
     for d in range(size):
         here = slice(bounds[d], bounds[d + 1])
         for array, given in zip(dealt, (rows[here] - d * share, columns[here], values[here]), strict=True):
@@ -166,13 +166,13 @@ def _own(ham, sources, whole, *, mesh):
 
 @partial(jax.jit, static_argnames=("mesh", "share"))
 def _located(coupled, whole, *, mesh, share):
-    """Entries of couplings; those that are not used belong to the last row."""
+    """Entries of couplings; those that are not used belong to no row."""
     (axis,) = mesh.axis_names
 
     def local(coupled, whole):
         column = jnp.minimum(search(whole, coupled.keys), whole.shape[0] - 1)
         used = jnp.arange(coupled.keys.shape[0]) < coupled.count[0]
-        return jnp.where(used, coupled.sources, share - 1), column, coupled.elements
+        return jnp.where(used, coupled.sources, share), column, coupled.elements
 
     return over_mesh(local, mesh, (P(axis), P()), P(axis))(coupled, whole)
 

@@ -108,7 +108,7 @@ def _links(own, pieces, *, n):
     rows, order = jax.lax.sort((rows, jnp.arange(rows.shape[0], dtype=jnp.int32)), num_keys=1, is_stable=True)
     members = jnp.zeros(n, bool).at[own].set(True, mode="drop")
     # Unused entries come last, whatever the batches were: sums of rows do not depend on them.
-    return Links(jnp.minimum(rows, n - 1), columns[order], values[order], members)
+    return Links(rows, columns[order], values[order], members)
 
 
 def joined(configurations: Configurations, joining) -> Configurations:
