@@ -214,7 +214,14 @@ def test_points_of_an_index():
 
 
 @pytest.mark.parametrize(
-    "index", [np.zeros(0, np.int32), np.zeros((2, 2), np.int32), np.zeros(3), np.int32([10**6]), np.int32([-(10**6)])]
+    "index",
+    [
+        np.zeros(0, np.int32),
+        np.zeros((2, 2), np.int32),
+        np.zeros(3),
+        np.array([10**6], np.int32),
+        -np.array([10**6], np.int32),
+    ],
 )
 def test_an_index_of_the_wrong_kind(index):
     mol = molecule(WATER)
