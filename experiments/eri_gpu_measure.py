@@ -144,16 +144,16 @@ def in_tier(
     ket: Pair,
     tier: str,
     blocks: int = 1,
-    columns: int | None = None,
+    columns: int = -1,
     variant: Variant = VARIANT,
     quartets: Quartets = Quartets.ALL,
 ) -> Kernel:
-    """The kernel of a class in a tier; `columns` f of (e0|f0) in shared memory, as in the table by default."""
+    """The kernel of a class in a tier; `columns` f of (e0|f0) in shared memory, as in the table if negative."""
     patch = mock.patch.multiple(
         classes,
         shape=lambda *_, **__: (tier == "registers", blocks),
         other_shapes=lambda _: {digits(bra, ket): (tier, blocks)},
-        columns_apart=classes.columns_apart if columns is None else lambda *_: columns,
+        columns_apart=classes.columns_apart if columns < 0 else lambda *_: columns,
     )
     with patch:
         return classes.kernel.__wrapped__(bra, ket, variant, quartets=quartets)

@@ -28,7 +28,6 @@ _BLOCK = 128
 _EXCHANGE_BYTES = 50_000
 _SUM_BYTES = 20_000
 _BLOCK_BYTES = 110_000
-_SHARED_BYTES = 160_000  # that all blocks of a multiprocessor may take
 
 
 class Quartets(enum.IntEnum):
@@ -113,10 +112,14 @@ def shape(bra: Pair, ket: Pair, single: bool = False) -> tuple[bool, int]:
     return tier == "registers", blocks
 
 
-def columns_apart(bra: Pair, ket: Pair, uncontracted: bool = False) -> int:
-    """How many columns f of (e0|f0) a thread keeps in shared memory."""
-    stored = json.loads((source_folder() / OTHER_SHAPES).read_text())["columns apart"]
-    return stored["uncontracted" if uncontracted else "contracted"].get(_name(bra, ket), 0)
+@functools.cache
+def _columns_apart(kind: str) -> dict[str, int]:
+    return json.loads((source_folder() / OTHER_SHAPES).read_text())["columns apart"][kind]
+
+
+def columns_apart(bra: Pair, ket: Pair, uncontracted: bool = False) -> int | None:
+    """How many columns f of (e0|f0) a thread keeps in shared memory, beside J of the bra; None: nor that."""
+    return _columns_apart("uncontracted" if uncontracted else "contracted").get(_name(bra, ket))
 
 
 def _name(bra: Pair, ket: Pair) -> str:
@@ -189,13 +192,13 @@ def kernel(
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
         plain = variant.sets == 1 and not (variant.cart or single or bound)
-        held = columns_apart(bra, ket, uncontracted) if plain else 0
+        columns = columns_apart(bra, ket, uncontracted) if plain else None
+        held = columns or 0
         strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held) | 1
         shared = 0 if bound else (4 if single else 8) * block * strip
-        defines["MINBLOCKS"] = blocks = 1 if variant.sets > 1 or variant.cart or bound else blocks
-        sums = 8 * block * variant.sets * na * nb
-        apart = variant.coulomb and not bound and blocks * (shared + sums) <= _SHARED_BYTES
-        shared += sums if apart else 0
+        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
+        apart = variant.coulomb and columns is not None
+        shared += 8 * block * na * nb if apart else 0
         defines |= {"HELD": held, "SUMS_APART": int(apart)}
     else:
         block, group, together, slice_a, needed = _lane_shape(bra, ket, size, variant.sets, single)
