@@ -252,13 +252,13 @@ def test_losses_that_learn_a_vector():
     c = vector[:5]
     overlap = abs(c @ numbers) ** 2 / (c @ c) / np.vdot(numbers, numbers).real
     np.testing.assert_allclose(infidelity(*psi, jnp.asarray(vector), jnp.asarray(members)), 1 - overlap, rtol=1e-12)
-    share = c**2 / (c @ c)
-    expected = share @ (np.log(share) - 2 * psi[0][:5] + (psi[1][:5] - np.where(c < 0, np.pi, 0)) ** 2)
-    np.testing.assert_allclose(distillation(*psi, jnp.asarray(vector), jnp.asarray(members)), expected, rtol=1e-12)
-    # What is no probability does not get below zero either.
-    shifted = distillation(psi[0] + 80, psi[1], jnp.asarray(vector), jnp.asarray(members))
-    np.testing.assert_allclose(shifted, expected + np.log(np.sum(np.exp(2 * psi[0][:5]))), rtol=1e-12)
-    same = 0.5 * jnp.log(jnp.asarray(vector**2 / (c @ c))), jnp.where(jnp.asarray(vector) < 0, jnp.pi, 0.0)
+    log_size = np.log(np.abs(c) / np.sqrt(c @ c))
+    theta = np.where(c * c[np.argmax(np.abs(c))] < 0, np.pi, 0)
+    expected = np.abs(c) @ ((psi[0][:5] - log_size) ** 2 + (psi[1][:5] - theta) ** 2) / np.sum(np.abs(c))
+    for sign in (1, -1):  # that of an eigenvector means nothing
+        learned = distillation(*psi, sign * jnp.asarray(vector), jnp.asarray(members))
+        np.testing.assert_allclose(learned, expected, rtol=1e-12)
+    same = 0.5 * jnp.log(jnp.asarray(vector**2 / (c @ c))), jnp.append(jnp.asarray(theta), 0.0)
     for loss in (infidelity, distillation):
         np.testing.assert_allclose(loss(*same, jnp.asarray(vector), jnp.asarray(members)), 0, atol=1e-14)
 

@@ -199,18 +199,17 @@ def infidelity(log_amplitude, phase, vector, members) -> jax.Array:
 def distillation(log_amplitude, phase, vector, members) -> jax.Array:
     r"""A loss with which a network learns a CI vector: () >= 0.
 
-    sum_i q_i [log(q_i W / P_i) + (phi_i - theta_i)^2] - min(log W, 0), with q_i = c_i^2 / sum c^2,
-    P = exp(2 log_amplitude), W = sum_S P, theta_i = 0 or pi for positive and negative c_i. For a normalised network W
-    cancels, and the loss also draws its norm into the set. To second order the loss is four times the squared error of
-    the amplitudes, and unlike the infidelity it has no stationary points where signs are wrong. Arguments as for
+    sum_i w_i [(log_amplitude_i - log |c_i|)^2 + (phase_i - theta_i)^2], with sum c^2 = 1, w_i = |c_i| / sum |c|, and
+    theta_i = 0 or pi where c_i has the sign of the largest coefficient or the other one. Unlike the infidelity it has
+    no stationary points where signs are wrong, and it draws the norm of a network into the set. Arguments as for
     `infidelity`.
     """
     vector = vector * members.astype(jnp.float64)
-    share = vector**2 / jnp.sum(vector**2)
-    seen = share > 0
-    log_share = jnp.log(jnp.where(seen, share, 1.0))
-    log_p = 2 * jnp.asarray(log_amplitude, jnp.float64)
-    log_weight = jax.nn.logsumexp(jnp.where(members, log_p, -jnp.inf))
-    target = jnp.where(vector < 0, jnp.pi, 0.0)
-    error = log_share + log_weight - log_p + (phase - target) ** 2
-    return jnp.sum(jnp.where(seen, share * error, 0.0)) - jnp.minimum(log_weight, 0.0)
+    size = jnp.abs(vector)
+    seen = size > 0
+    log_size = jnp.log(jnp.where(seen, size, 1.0)) - 0.5 * jnp.log(jnp.sum(vector**2))
+    target = jnp.where(vector * vector[jnp.argmax(size)] < 0, jnp.pi, 0.0)
+    # Weighted by c^2, small coefficients, which are most of them, would be learned in ten times as many steps.
+    weight = size / jnp.sum(size)
+    error = jnp.where(seen, jnp.stack([log_amplitude - log_size, phase - target]).astype(jnp.float64), 0.0)
+    return jnp.sum(weight * error**2)
