@@ -155,7 +155,7 @@ def deduplication(words, number, emit):
     })  # fmt: skip
 
 
-def iteration(name, ham, sources, emit, precision):
+def iteration(name, ham, sources, emit, precision, repeats):
     """Milliseconds of each stage of one iteration of the paper's algorithm, and of the work of the device in it."""
     sector = Sector(ham.norb, ham.nalpha, ham.nbeta)
     module = nnqs.Transformer(*sector, inference=precision)
@@ -180,7 +180,7 @@ def iteration(name, ham, sources, emit, precision):
         begin = time.perf_counter()
         jax.block_until_ready(function())
         row[f"{stage}_first_s"] = time.perf_counter() - begin
-        seconds[stage], found[stage] = repeated(function, 2)
+        seconds[stage], found[stage] = repeated(function, repeats)
         row[f"{stage}_ms"] = 1e3 * seconds[stage]
         traced = devices_during(function) if jax.default_backend() == "gpu" else []
         row |= {f"{stage}_work_ms": device["work"] for device in traced}
@@ -212,7 +212,7 @@ def main(options):
                 ham = nnqs.Hamiltonian.from_fcidump(file)
             else:
                 ham = nnqs.Hamiltonian.from_molecule(jaxqc.Molecule(ATOMS, basis="cc-pvdz"))
-            stages = partial(iteration, precision=options.inference)
+            stages = partial(iteration, precision=options.inference, repeats=options.repeats)
             for part, function in (("couplings", couplings), ("iteration", stages)):
                 for sources in options.sources if part in options.parts else ():
                     function(name, ham, sources, emit)
@@ -229,6 +229,7 @@ if __name__ == "__main__":
     parser.add_argument("--orbitals", type=int, nargs="+", default=[42, 28], help="of inference (default 42 28)")
     parser.add_argument("--number", type=int, default=1 << 17, help="configurations of inference (default 2^17)")
     parser.add_argument("--inference", choices=PRECISIONS, default="float32", help="of an iteration (default float32)")
+    parser.add_argument("--repeats", type=int, default=2, help="of each stage of an iteration (default 2)")
     parser.add_argument("--keys", type=int, default=1 << 27, help="keys of de-duplication (default 2^27)")
     parser.add_argument("--json", help="file for all rows")
     main(parser.parse_args())
