@@ -2,7 +2,7 @@
 
     python experiments/nnqs_systems.py [--systems H2O N2 C2 C2H4O] [--size 16000] [--plot extrapolation.png]
     python experiments/nnqs_systems.py --fcidump Cr2.fcidump --reference -2086.44456 --natural 4000 4000 --size 1030000
-        --growth 2 --epsilon 2e-6 --memory 16
+        --growth 2 --epsilon 5e-6 --memory 16
 
 References, Hartree, all electrons in all orbitals: H2O, Olsen et al. (doi:10.1063/1.471518); C2 and N2, coordinate
 descent FCI (doi:10.1021/acs.jctc.9b00138); C2H4O, the density matrix renormalisation group extrapolated to -151.1215,
