@@ -46,7 +46,6 @@ from jaxqc.nnqs._solve_work import ManyDevices, OneDevice
 from jaxqc.nnqs._train import Sector, TrainState, occupations_of
 
 STAGES = ("couple and de-duplicate", "inference", "choice", "reverse index", "training step")
-SAMPLE = 3  # shares that are timed of each division
 
 
 class Setup(NamedTuple):
@@ -137,7 +136,7 @@ def _pullback(apply, parameters, keys, sector):
 
 
 def modelled(setup, configurations, alone, divisions):
-    """Times in seconds of the stages on so many devices, from `alone`, those of one device, and from timed shares."""
+    """Rows of times in seconds of the stages on so many devices, from `alone`, those of one device, and timed shares."""
     work, parameters = setup.work, setup.state.parameters
     keys, total, words = configurations.keys, int(configurations.count), configurations.keys.shape[1]
     union = work.candidates(configurations)
@@ -156,12 +155,11 @@ def modelled(setup, configurations, alone, divisions):
 
     # Energies and their derivatives, which every device makes of all amplitudes.
     common = max(0.0, alone[STAGES[4]] - alone[STAGES[1]] - backward(total))
-    rows = []
     for parts in divisions:
         share, link = -(-total // parts), LINKS[parts]
         times, links, local = [], [], []
-        for part in sorted({0, (parts - 1) // 2, parts - 1}):
-            own = keys[part * share : min((part + 1) * share, total)]
+        for part in (0, parts // 4, parts // 2):
+            own = keys[part * share : (part + 1) * share]
             mine = nnqs.Configurations(own, jnp.int32(own.shape[0]))
             took, found = fastest(lambda c=mine: work.candidates(c), setup.repeats)
             again = timed(lambda k=found.keys: nnqs.deduplicate(k).keys)
@@ -171,7 +169,7 @@ def modelled(setup, configurations, alone, divisions):
             local.append(int(found.count))
             times.append(took + again)
         fraction = (parts - 1) / parts
-        inference = timed(lambda n=-(-unique // parts): work.evaluate(parameters, union.keys[:n]))
+        inference = timed(lambda n=-(-union.keys.shape[0] // parts): work.evaluate(parameters, union.keys[:n]))
         amplitudes = 16 * unique * fraction / link
         gradients = np.lcm(8, parts) * weights * fraction / link
         exchange = 8 * words * (max(local) + unique) * fraction / link
@@ -186,8 +184,7 @@ def modelled(setup, configurations, alone, divisions):
         whole, before = sum(row.values()), sum(alone[stage] for stage in STAGES)
         exchanged = exchange + 2 * amplitudes + gradients
         row = {"kind": "model", "devices": parts, "sources": total} | row
-        rows.append(row | {"iteration": whole, "exchange": float(exchanged), "efficiency": before / whole / parts})
-    return rows
+        yield row | {"iteration": whole, "exchange": float(exchanged), "efficiency": before / whole / parts}
 
 
 def plot(rows, path):
