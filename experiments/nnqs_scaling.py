@@ -136,7 +136,7 @@ def _pullback(apply, parameters, keys, sector):
 
 
 def modelled(setup, configurations, alone, divisions):
-    """Rows of times in seconds of the stages on so many devices, from `alone`, those of one device, and timed shares."""
+    """Rows of times in seconds of the stages on so many devices, from `alone`, those of one, and from timed shares."""
     work, parameters = setup.work, setup.state.parameters
     keys, total, words = configurations.keys, int(configurations.count), configurations.keys.shape[1]
     union = work.candidates(configurations)
