@@ -231,8 +231,7 @@ def test_selection_on_nitrogen():
     assert 500 <= int(count) < 510 and np.all(np.diff(np.asarray(keys[: int(count), 0]).astype(object)) > 0)
     again = selected_ci(ham, 500)
     assert again.history == found.history
-    at_once = selected_ci(ham, 500, growth=1e308)
-    assert at_once.history == selected_ci(ham, 500, growth=1e6).history
+    assert selected_ci(ham, 50, growth=1e308).history == selected_ci(ham, 50, growth=1e6).history
 
 
 def test_stated_errors_count_what_the_threshold_leaves_out():

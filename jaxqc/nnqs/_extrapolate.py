@@ -65,10 +65,10 @@ def carried(keys, vectors, new_keys) -> jax.Array:
     return jnp.zeros((len(vectors), new_keys.shape[0])).at[:, place].add(jnp.where(inside, vectors, 0.0))
 
 
-def least_spin_square(ham) -> float:
-    """S (S + 1) of the lowest spin that there is with these electrons."""
+def spin_square_bound(ham) -> float:
+    """<S^2> up to which a state counts as one of the lowest spin that there is with these electrons."""
     spin = abs(ham.nalpha - ham.nbeta) / 2
-    return spin * (spin + 1)
+    return spin * (spin + 1) + _CONTAMINATION
 
 
 def other_threshold(epsilon) -> float | None:
@@ -82,7 +82,7 @@ def other_threshold(epsilon) -> float | None:
     return _LOOSER * epsilon if epsilon <= _FINE / 10 else min(epsilon / 10, _FINE)
 
 
-def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=None, other=None) -> tuple[State, ...]:
+def states_of(found: Eigenstates, points, exact, uncoupled_error, spin_bound=None, other=None) -> tuple[State, ...]:
     """The states on the last set.
 
     Args:
@@ -90,7 +90,7 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=
         points: `points_of` all sets.
         exact: E_PT2 without a threshold of each state that has none with it; others are left out.
         uncoupled_error: of states that are coupled to nothing, Hartree.
-        expected_spin: <S^2> beyond which, by more than 0.5, errors are nan; None for any.
+        spin_bound: <S^2> beyond which errors are nan; None for any.
         other: E_PT2 of each state with `other_threshold`, or None.
     """
     states = []
@@ -104,7 +104,7 @@ def states_of(found: Eigenstates, points, exact, uncoupled_error, expected_spin=
             value, error = extrapolate(series)
             value = value, error + (0.0 if other is None else abs(other[k] - e_pt2))
         spin_square = float(found.spin_squares[k])
-        if e_pt2 != 0.0 and expected_spin is not None and spin_square > expected_spin + _CONTAMINATION:
+        if e_pt2 != 0.0 and spin_bound is not None and spin_square > spin_bound:
             value = value[0], float("nan")
         states.append(State(e_ci, e_pt2, *value, spin_square, float(found.residuals[k]), found.vectors[k]))
     return tuple(states)

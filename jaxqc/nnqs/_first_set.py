@@ -2,16 +2,20 @@
 
 from math import comb
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxqc.nnqs._bits import all_configurations, aufbau, pack, padded_keys
 from jaxqc.nnqs._coupling import round_capacity
+from jaxqc.nnqs._davidson import Eigenstates
+from jaxqc.nnqs._extrapolate import spin_square_bound
 from jaxqc.nnqs._slater_condon import diagonal
 
 _NUMBER = 300  # configurations
 _PER_STATE = 20
 _ABOVE = 2  # states that are followed above those that are asked for
+_LOOKED_AT = 6  # of lowest energy, for one of lower spin
 _SINGLES = 100  # from which doubles are made
 _TIE = 1e-6  # Hartree
 
@@ -21,13 +25,23 @@ def all_there_are(ham) -> int:
     return comb(ham.norb, ham.nalpha) * comb(ham.norb, ham.nbeta)
 
 
-def states_to_follow(ham, nroots: int, count: int, size: int) -> int:
-    """Of how many states to compute on a set of `count` configurations that grows to `size`.
+def states_followed(diagonalise, ham, nroots: int, count: int, size: int) -> Eigenstates:
+    """The states for which a set of `count` configurations grows to `size`; `diagonalise(number)` makes the lowest.
 
-    While it grows the lowest of several states may not be those of the exact ones; some above them grow, too.
+    While it grows the lowest of several states may not be those of the exact ones; some above them grow, too. If one
+    state was asked for, and the lowest is of a higher spin than it must be, the lowest of those with the least spin
+    grows beside it: on a set that is grown for a quintet alone, a singlet lies higher than it is.
     """
-    growing = nroots > 1 and count < min(size, all_there_are(ham))
-    return min(nroots + _ABOVE * growing, count)
+    growing = count < min(size, all_there_are(ham))
+    found = diagonalise(min(nroots + _ABOVE * (growing and nroots > 1), count))
+    bound = spin_square_bound(ham)
+    if nroots > 1 or not growing or count == 1 or float(found.spin_squares[0]) <= bound:
+        return found
+    more = diagonalise(min(_LOOKED_AT, count))
+    spins = np.asarray(more.spin_squares)
+    lower = np.flatnonzero(spins <= bound)
+    chosen = np.asarray([0, lower[0] if lower.size else 1 + np.argmin(spins[1:])])
+    return jax.tree.map(lambda x: x[chosen], more)
 
 
 def first_set(ham, nroots: int, size: int, name: str, label: str = "size") -> np.ndarray:

@@ -14,8 +14,8 @@ from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau
 from jaxqc.nnqs._coupling import check_epsilon, check_set, coarse_capacity, round_capacity
 from jaxqc.nnqs._davidson import Eigenstates, states_on
 from jaxqc.nnqs._density_matrices import density_matrices
-from jaxqc.nnqs._extrapolate import State, least_spin_square, other_threshold, points_of, states_of
-from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
+from jaxqc.nnqs._extrapolate import State, other_threshold, points_of, spin_square_bound, states_of
+from jaxqc.nnqs._first_set import all_there_are, first_set, states_followed
 from jaxqc.nnqs._perturbation import MEMORY, ExactSum, checked_memory, contributions, exact_sum, external
 
 _TIE = 1e-9  # relative difference up to which importances count as equal
@@ -95,7 +95,8 @@ def selected_ci(
             that the state is the lowest of the symmetry of that; for several states singles and doubles of lowest
             energy are added, and all configurations are taken where `size` allows.
         nroots: how many of the lowest states, for each of which the set grows by an equal part. All have the spin
-            projection of `ham`; `spin_square` tells multiplets apart.
+            projection of `ham`; `spin_square` tells multiplets apart. For one state, the lowest of the least spin
+            grows, too, while a state of higher spin lies below it.
         memory: bytes for the perturbation theory, 16 KiB or more; where it needs more it works in parts.
         callback: function that is called with the `Point` of each stage.
 
@@ -123,8 +124,9 @@ def selected_ci(
     guess, points, history = None, [], []
     while True:
         configurations, size_now = padded_set(keys, _rows(len(keys), size)), len(keys)
-        number = states_to_follow(ham, nroots, size_now, size)
-        found = states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
+        diagonalise = partial(_diagonalise, ham, configurations, guess)
+        found = states_followed(diagonalise, ham, nroots, size_now, size)
+        number = len(found.energies)
         _check_residual(float(np.max(np.asarray(found.residuals))))
         room = max(_LEAST_GROWTH, int(min(size, size_now * (growth - 1))))
         wanted = min(room, max(0, size - size_now))
@@ -152,14 +154,18 @@ def selected_ci(
         exact, _ = best_of_states(best_external, ham, configurations, found, 0.0, memory, 0)
     else:
         exact = corrections
-    expected = least_spin_square(ham) if nroots == 1 else None
+    bound = spin_square_bound(ham) if nroots == 1 else None
     threshold, other = other_threshold(epsilon), None
     if threshold is not None and any(corrections):
         other, _ = best_of_states(best_external, ham, configurations, found, threshold, memory, 0)
     certain = whole or nroots == 1
-    states = states_of(found, points, exact, 0.0 if certain else float("nan"), expected, other)[:nroots]
+    states = states_of(found, points, exact, 0.0 if certain else float("nan"), bound, other)[:nroots]
     first, complete = states[0], not any(exact[:nroots]) and certain
     return SelectedCI(*first[:5], configurations, first.vector, complete, tuple(history), states)
+
+
+def _diagonalise(ham, configurations, guess, number):
+    return states_on(ham, configurations.keys, configurations.count, number, guess, _TOLERANCE, 200)
 
 
 def _rows(number, final):

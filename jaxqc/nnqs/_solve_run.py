@@ -6,6 +6,7 @@ cut off and resumed computes the same numbers as one that was not.
 
 import time
 from dataclasses import asdict
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,8 @@ from jaxqc.nnqs._bits import Configurations, aufbau
 from jaxqc.nnqs._checkpoint import described, fingerprint
 from jaxqc.nnqs._davidson import Eigenstates, lowest
 from jaxqc.nnqs._energy import distillation, energy, estimate, infidelity
-from jaxqc.nnqs._extrapolate import carried, least_spin_square, other_threshold, points_of, states_of
-from jaxqc.nnqs._first_set import all_there_are, first_set, states_to_follow
+from jaxqc.nnqs._extrapolate import carried, other_threshold, points_of, spin_square_bound, states_of
+from jaxqc.nnqs._first_set import all_there_are, first_set, states_followed
 from jaxqc.nnqs._selected import best_of_states, padded_set
 from jaxqc.nnqs._solve import NAME, Settings, Solution
 from jaxqc.nnqs._solve_expand import by_amplitude, joined
@@ -152,8 +153,8 @@ class Run:
     def _diagonalise(self) -> Eigenstates:
         """The lowest states on the set."""
         settings, count = self.settings, int(self.configurations.count)
-        number = states_to_follow(self.ham, settings.nroots, count, settings.target_size)
-        return lowest(self.ham, self.configurations, number)
+        diagonalise = partial(lowest, self.ham, self.configurations)
+        return states_followed(diagonalise, self.ham, settings.nroots, count, settings.target_size)
 
     def _outside(self, states, wanted, epsilon=None):
         """E_PT2 of every state, and the most important configurations outside of the set, an equal part for each."""
@@ -183,11 +184,11 @@ class Run:
         corrections = [point[1] for point in self.points[-1]]
         exact = corrections if all(corrections) else self._outside(self.states, 0, 0.0)[0]
         certain = settings.nroots == 1 or count == all_there_are(self.ham)
-        expected = least_spin_square(self.ham) if settings.nroots == 1 else None
+        bound = spin_square_bound(self.ham) if settings.nroots == 1 else None
         threshold = other_threshold(settings.epsilon) if any(corrections) else None
         other = None if threshold is None else self._outside(self.states, 0, threshold)[0]
         uncoupled = 0.0 if certain else float("nan")
-        found_states = states_of(self.states, self.points, exact, uncoupled, expected, other)
+        found_states = states_of(self.states, self.points, exact, uncoupled, bound, other)
         states = tuple(state._replace(vector=state.vector[:count]) for state in found_states[: settings.nroots])
         lowest_state = states[0]
         numbers = {
