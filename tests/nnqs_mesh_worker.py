@@ -1,7 +1,7 @@
 """Run by test_nnqs_core_deduplicate.py with 8 virtual devices: de-duplication over meshes, against NumPy.
 
-On GPUs messages have any length. With the argument `ragged` they have so on 4 CPUs, too, by a stand-in for JAX's
-exchange, which XLA's CPU back end lacks.
+With the argument `ragged` messages have lengths of their own on 4 CPUs, by a stand-in for JAX's exchange, which XLA's
+CPU back end lacks.
 """
 
 import json
@@ -75,6 +75,11 @@ def main():
         for devices in sorted({min(number, jax.device_count()) for number in ((4,) if stand_in else numbers)}):
             mesh = jax.make_mesh((devices,), ("d",), devices=jax.devices()[:devices])
             found = deduplicate(jnp.asarray(keys), mesh, inverse=True)
+            if stand_in:  # always, and where equal lengths do not suffice
+                plain = jax.sharding.Mesh(mesh.devices, mesh.axis_names)
+                always = _deduplicate._over_mesh(jnp.asarray(keys), plain, True, True)
+                for a, b in zip(always, found, strict=True):
+                    np.testing.assert_array_equal(a, b)
             count = int(found.count)
             assert count == len(reference), (name, devices, count, len(reference))
             rows = np.asarray(found.keys)

@@ -78,7 +78,7 @@ def deduplicate(keys, mesh: Mesh | None = None, *, inverse: bool = False) -> Any
         )
     with jax.set_mesh(None):  # whatever mesh the caller works in
         mesh = Mesh(mesh.devices, mesh.axis_names)
-        return _over_mesh(keys, mesh, inverse, _has_ragged(mesh))
+        return _over_mesh(keys, mesh, inverse)
 
 
 def sort_keys(keys) -> tuple[jax.Array, jax.Array]:
@@ -127,35 +127,36 @@ def _unique_with_inverse(keys):
     return Unique(unique, count, jnp.where(used, inverse, count))
 
 
-def _over_mesh(keys, mesh, inverse, ragged):
+def _over_mesh(keys, mesh, inverse, ragged=None):
+    """`ragged` says whether messages have lengths of their own: always, never, or, by default, where equal ones are too
+    short and the platform has such an exchange."""
     size, (axis,) = mesh.devices.size, mesh.axis_names
     rows, sharding = keys.shape[0], NamedSharding(mesh, P(axis))
     padded = round_capacity(-(-rows // size)) * size
     if not (isinstance(keys, jax.Array) and keys.sharding == sharding and rows == padded):
         keys = jnp.pad(jnp.asarray(keys), ((0, padded - rows), (0, 0)), constant_values=SENTINEL)
         keys = jax.device_put(keys, sharding)
-    local = padded // size
+    local, own = padded // size, bool(ragged)
     # Rows that a device has room for: of all messages, or of each one.
-    most = padded if ragged else local
-    room = min(most, round_capacity(local * 5 // (4 if ragged else 4 * size)))
+    room = min(padded if own else local, round_capacity(local * 5 // (4 if own else 4 * size)))
     while True:
-        merged, counts, needed = _exchange(keys, mesh=mesh, room=room, ragged=ragged)
+        merged, counts, needed = _exchange(keys, mesh=mesh, room=room, ragged=own)
         if int(needed) <= room:
             break
-        room = min(most, round_capacity(int(needed)))
+        own, before = own or (ragged is None and _has_ragged(mesh)), own
+        wanted = round_capacity(int(needed)) if own == before else round_capacity(local * 5 // 4)
+        room = min(padded if own else local, wanted)
     total = int(np.sum(counts))
     share = max(1, -(-total // size))
     step = max(1, share // (32 * size))  # so that few different shares occur: 3 % of the last one at most
     share = -(-share // step) * step
-    if ragged:
-        return _numbered(_balance_ragged(merged, counts, mesh=mesh, share=share), keys, total, mesh, rows, inverse)
-    block = min(share, round_capacity(share // 4))
-    while True:
+    block, own = min(share, round_capacity(share // 4)), bool(ragged)
+    while not own:
         out, needed = _balance(merged, counts, mesh=mesh, share=share, block=block)
         if int(needed) <= block:
-            break
-        block = min(share, round_capacity(int(needed)))
-    return _numbered(out, keys, total, mesh, rows, inverse)
+            return _numbered(out, keys, total, mesh, rows, inverse)
+        own, block = ragged is None and _has_ragged(mesh), min(share, round_capacity(int(needed)))
+    return _numbered(_balance_ragged(merged, counts, mesh=mesh, share=share), keys, total, mesh, rows, inverse)
 
 
 def _numbered(out, keys, total, mesh, rows, inverse):
