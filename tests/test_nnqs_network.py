@@ -87,7 +87,14 @@ def test_ranks_are_not_promoted():
         assert float(value) == pytest.approx(np.real(np.vdot(psi, matrix @ psi)), abs=1e-10)
         lowest_state = lowest(ham, keys)
         assert float(lowest_state.energies[0]) == pytest.approx(np.linalg.eigvalsh(matrix)[0], abs=1e-8)
-        assert np.asarray(infidelity(log_amplitude, phase, lowest_state.vectors[0], jnp.ones(len(keys), bool))) < 1
+        vector = lowest_state.vectors[0][: len(keys)]
+        outputs = log_amplitude, phase, vector, jnp.ones(len(keys), bool)
+        distance, loss = float(infidelity(*outputs)), float(distillation(*outputs))
+    c = np.asarray(vector)
+    assert distance == pytest.approx(1 - np.abs(c @ psi) ** 2, abs=1e-10)
+    angles = np.where(c * c[np.argmax(np.abs(c))] < 0, np.pi, 0.0)
+    squares = (np.asarray(log_amplitude) - np.log(np.abs(c))) ** 2 + (np.asarray(phase) - angles) ** 2
+    assert loss == pytest.approx(np.average(squares, weights=np.abs(c)), abs=1e-8)
 
 
 def test_spin_flip_keeps_the_norm_and_ties_the_pairs():

@@ -211,5 +211,5 @@ def distillation(log_amplitude, phase, vector, members) -> jax.Array:
     target = jnp.where(vector * vector[jnp.argmax(size)] < 0, jnp.pi, 0.0)
     # Weighted by c^2, small coefficients, which are most of them, would be learned in ten times as many steps.
     weight = size / jnp.sum(size)
-    error = jnp.where(seen, jnp.stack([log_amplitude - log_size, phase - target]).astype(jnp.float64), 0.0)
-    return jnp.sum(weight * error**2)
+    error = jnp.where(seen[None], jnp.stack([log_amplitude - log_size, phase - target]).astype(jnp.float64), 0.0)
+    return jnp.sum(weight[None] * error**2)
