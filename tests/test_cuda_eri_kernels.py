@@ -2,34 +2,38 @@
 
 import pytest
 
-from jaxqc.ffi_kernels.rcg.cartesian import ncart, nsph
+from jaxqc.ffi_kernels.rcg.cartesian import ncart, ncomp, nsph
 from jaxqc.gpu import build, nvrtc
 from jaxqc.integrals import _cuda_classes as cuda_classes
+from jaxqc.integrals import _cuda_short
 from jaxqc.integrals._cuda_classes import Quartets, Variant
 
 # What restricted calculations run: J and K at once, or K alone, J being made of Hermite Gaussians.
 _BOTH, _PLAIN = Variant(False), Variant(False, coulomb=False)
 # Bytes of spill stores and loads of their kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Others
-# have none. What deep contraction needs in registers leaves these without room; they are still faster so than
-# with fewer blocks on a multiprocessor.
+# have none. What was measured without any for these is slower: experiments/eri_gpu_spills.md.
 BOTH = {
-    "0000": 16, "1000": 56, "2000": 280, "2010": 224, "2020": 396, "1100": 336, "1111": 696, "3010": 440, "3020": 472,
-    "3011": 1456, "3030": 2936, "2100": 112, "2120": 2200, "2111": 152, "2130": 24, "2121": 12, "3100": 112,
-    "3110": 1480, "3120": 7412, "3130": 16, "3131": 128, "2200": 616, "2210": 2400, "2211": 8, "2230": 56, "2221": 200,
-    "3200": 160, "3210": 7088, "3300": 2776, "3320": 48, "3311": 48, "3330": 8,
+    "0000": 16, "2010": 224, "2020": 396, "1111": 208, "3010": 160, "3020": 80, "2100": 112, "2111": 144, "2130": 24,
+    "3110": 368, "3120": 208, "3130": 16, "3131": 148, "2210": 48, "2230": 40, "2221": 208, "3200": 168, "3210": 2160,
+    "3300": 104, "3320": 8, "3311": 8, "3330": 8,
 }  # fmt: skip
 DOUBLE = {
-    "0000": 16, "2000": 24, "2010": 20, "2020": 192, "1111": 192, "3010": 152, "3020": 72, "3011": 1064, "3030": 2544,
-    "2120": 1360, "2111": 100, "2130": 16, "2121": 16, "3110": 360, "3120": 5808, "3131": 64, "2210": 984, "2221": 140,
-    "3210": 4264, "3300": 96, "3320": 8, "3330": 28,
+    "0000": 16, "2000": 8, "2010": 32, "2020": 192, "1111": 192, "3010": 160, "3020": 72, "2111": 108, "2130": 8,
+    "3110": 352, "3120": 168, "3131": 76, "2221": 124, "3210": 2136, "3300": 96, "3330": 16,
 }  # fmt: skip
-# The same of those for uncontracted quartets, and of those in single precision.
-UNCONTRACTED = {"2111": 4056, "2120": 16, "2220": 5916, "3120": 2120, "3210": 1464}
-BOTH_UNCONTRACTED = {"2111": 6712, "2120": 168, "2210": 576, "2220": 9044, "3120": 4232, "3210": 4236}
+# The same of those for uncontracted quartets, of those in single precision, and of those of erfc(omega r) / r.
+UNCONTRACTED = {"2111": 4320, "3120": 320, "2220": 3876, "3210": 408}
+BOTH_UNCONTRACTED = {"2111": 5844, "3120": 504, "2210": 16, "2220": 4776, "3210": 300}
 SINGLE = {"2130": 368, "2220": 696}
+SHORT = {
+    "0000": 32, "1000": 48, "2000": 112, "2010": 56, "2020": 212, "1100": 128, "1111": 200, "2100": 80, "2111": 160,
+    "2121": 8, "2200": 16, "2221": 184,
+}  # fmt: skip
+SHORT_UNCONTRACTED = {"2111": 4344, "2220": 4016}
 SPILLS = {"double": DOUBLE, "uncontracted": UNCONTRACTED, "single": SINGLE}
 BOTH_SPILLS = {"double": BOTH, "uncontracted": BOTH_UNCONTRACTED}
-_MIXED = Variant(False, coulomb=False, mixed=True)
+SHORT_SPILLS = {"double": SHORT, "uncontracted": SHORT_UNCONTRACTED}
+_MIXED, _SHORT = Variant(False, coulomb=False, mixed=True), Variant(False, coulomb=False, short=True)
 _SHARED = {80: 163 * 1024, 90: 227 * 1024}  # bytes that a block may have
 _MARGIN, _EXTRA = 1.1, 64  # for other versions of the compiler
 
@@ -89,15 +93,26 @@ def test_classes_to_d_stay_within_their_resources():
     _check(_kernels(2, variant=_BOTH), 90, BOTH_SPILLS)
 
 
+def test_classes_of_the_short_range_stay_within_their_resources():
+    _check(_kernels(2, variant=_SHORT), 90, SHORT_SPILLS)
+    _check([cuda_classes.kernel(p, p, _SHORT, bound=True) for p in _pairs(2)], 90, {})
+    ((name, used),) = build([_cuda_short.UNIT], 90)[0].resources().items()
+    assert name == "eri_reach" and used["spill"] == used["stack"] == 0
+
+
 def test_bounds_and_sums_of_kets_to_d_need_no_stack():
     _check(_others(2), 90, {})
 
 
 def test_each_class_has_a_shape_that_was_chosen():
     assert set(cuda_classes.shapes()) == {"".join(map(str, b + k)) for b, k in cuda_classes.classes(_pairs(4))}
-    others = (cuda_classes.other_shapes(kind) for kind in ("single", "uncontracted"))
+    others = (cuda_classes.other_shapes(kind) for kind in ("single", "uncontracted", "with J"))
     for tier, blocks in (shape for table in (cuda_classes.shapes(), *others) for shape in table.values()):
         assert tier in ("registers", "lanes") and 1 <= blocks <= 16
+    for bra, ket in cuda_classes.classes(_pairs(4)):
+        for uncontracted in (False, True):
+            columns = cuda_classes.columns_apart(bra, ket, uncontracted)
+            assert columns is None or 0 <= columns <= ncomp(*ket)
 
 
 @pytest.mark.parametrize(("arch", "lmax"), [(80, 5), (90, 6)])
