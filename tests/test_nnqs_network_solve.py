@@ -37,6 +37,7 @@ SYSTEMS = {
     "C2": ("C 0 0 0; C 0 0 1.26", -74.690782),
     "LiF": ("Li 0 0 0; F 0 0 1.0", -105.166172),
     "LiCl": ("Li 0 0 0; Cl 0 0 1.0", -460.849618),
+    "Li2O": ("O 2.866 -0.25 0; Li 3.732 0.25 0; Li 2 0.25 0", -87.892693),
 }
 CHEMICAL_ACCURACY = 1.6e-3  # Hartree
 TINY: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "phase_layers": (8,), "real": True}
@@ -92,6 +93,15 @@ def test_larger_molecules_with_spring(name, size, damping, steps):
     # The eigenvector of the whole set is learned before the energy is lowered.
     options: Any = {"pretrain": 20, "refresh": 20, "distill": 110 if damping > 5e-3 else 80, "steps": steps}
     out = solve(ham, module=module, optimizer=Spring(damping=damping), target_size=size, **options)
+    check_accuracy(out, exact)
+
+
+@pytest.mark.slow
+def test_lithium_oxide_with_adamw():
+    ham, exact = molecule("Li2O")
+    module = Transformer(ham.norb, ham.nalpha, ham.nbeta, layers=1, phase_layers=(128, 128), spin_flip=True)
+    options: Any = {"pretrain": 10, "refresh": 10, "distill": 700, "growth": 3, "target_size": 1600, "steps": 900}
+    out = solve(ham, module=module, optimizer=annealed(1e-2, 900), **options)
     check_accuracy(out, exact)
 
 

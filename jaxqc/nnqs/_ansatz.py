@@ -34,8 +34,9 @@ class Transformer(nn.Module):
         width, layers, heads: of the transformer.
         phase_layers: widths of the hidden layers of the perceptron.
         real: a real wave function, sqrt(P) tanh(s) with s from the perceptron, instead of a phase; |psi|^2 then sums to
-            less than one. Molecules without magnetic fields have real wave functions, and these are learned in fewer
-            steps.
+            less than one. Molecules without magnetic fields have real wave functions, and on sets of a few hundred
+            configurations these are learned in fewer steps. On larger sets a sign has to pass through zero, where P
+            gives way first: there phases learn a vector faster.
         spin_flip: psi is the same with alpha and beta exchanged, as for singlets and all even total spins. Every
             configuration is evaluated twice. Needs nalpha == nbeta.
         dtype: of parameters and products; log-probabilities are added in float64.

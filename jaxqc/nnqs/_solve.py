@@ -119,7 +119,9 @@ def solve(
         target_size: configurations in the final set.
         seed: of the network's first parameters.
         module: a network; by default `Transformer` with a real sign. Anything with `init(random_key, occupations)` and
-            `apply(parameters, occupations) -> (log_amplitude, phase)`, occupations (n, 2, norb) bool.
+            `apply(parameters, occupations) -> (log_amplitude, phase)`, occupations (n, 2, norb) bool. On sets of more
+            than a thousand configurations signs are learned best by `real=False, spin_flip=True` (for even total
+            spin), with most of the steps for `distill`.
         optimizer: an `optax.GradientTransformation`, `optax.adamw(3e-4)` by default; or `Spring` for small sets.
         energy: "projected", the Rayleigh quotient on the set, or "connected", with local energies over all that is
             coupled to it, as in the paper (no bound).
