@@ -115,7 +115,7 @@ def _shared(entries, own, n, members, mesh):
     shares = shares_of(mesh)
     places = np.full(-(-max(len(own), 1) // shares) * shares, n, np.int32)
     places[: len(own)] = own
-    places, members = put(mesh, (places, np.asarray(members)), P())
+    places, members = put(mesh, (places, members), P())
     rows, columns, values = entries
     return SharedLinks(rows, columns, values, places, members, mesh.axis_names[0])
 
@@ -145,10 +145,9 @@ def connected_links(ham, configurations, n: int, union, epsilon, memory, mesh) -
         pieces.append(_located(coupled, whole, mesh=mesh, share=share))
     parts = _joined_links(pieces, mesh=mesh)
     count = int(configurations.count)
-    places = np.asarray(search(union.keys, configurations.keys[:count]))
-    members = np.zeros(n, bool)
-    members[places] = True
-    return _shared(parts, places, n, members, mesh)
+    places = search(union.keys, configurations.keys[:count])
+    members = jnp.zeros(n, bool).at[places].set(True)
+    return _shared(parts, np.asarray(places), n, members, mesh)
 
 
 @partial(jax.jit, static_argnames="mesh")
