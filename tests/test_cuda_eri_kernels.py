@@ -11,25 +11,25 @@ from jaxqc.integrals._cuda_classes import Quartets, Variant
 # What restricted calculations run: J and K at once, or K alone, J being made of Hermite Gaussians.
 _BOTH, _PLAIN = Variant(False), Variant(False, coulomb=False)
 # Bytes of spill stores and loads of their kernels on sm_90 (NVRTC 13.0), spherical functions, one density. Others
-# have none. What was measured without any for these is slower: experiments/eri_gpu_spills.md.
+# have none. What was measured without any for these: experiments/eri_gpu_spills.md.
 BOTH = {
-    "0000": 16, "2010": 224, "2020": 396, "1111": 208, "3010": 160, "3020": 80, "2100": 112, "2111": 144, "2130": 24,
-    "3110": 368, "3120": 208, "3130": 16, "3131": 148, "2210": 48, "2230": 40, "2221": 208, "3200": 168, "3210": 2160,
-    "3300": 104, "3320": 8, "3311": 8, "3330": 8,
+    "0000": 16, "1000": 56, "2000": 280, "2010": 224, "2020": 396, "1100": 336, "1111": 696, "3010": 160, "3020": 80,
+    "2100": 112, "2120": 2200, "2111": 144, "2130": 24, "3110": 368, "3120": 208, "3130": 16, "3131": 148, "2200": 616,
+    "2210": 2400, "2230": 40, "2221": 208, "3200": 168, "3210": 2160, "3300": 104, "3320": 8, "3311": 8, "3330": 8,
 }  # fmt: skip
 DOUBLE = {
-    "0000": 16, "2000": 8, "2010": 32, "2020": 192, "1111": 192, "3010": 160, "3020": 72, "2111": 108, "2130": 8,
-    "3110": 352, "3120": 168, "3131": 76, "2221": 124, "3210": 2136, "3300": 96, "3330": 16,
+    "0000": 16, "2000": 8, "2010": 32, "2020": 192, "1111": 192, "3010": 160, "3020": 72, "2120": 1360, "2111": 108,
+    "2130": 8, "3110": 352, "3120": 168, "3131": 76, "2210": 984, "2221": 124, "3210": 2136, "3300": 96, "3330": 16,
 }  # fmt: skip
 # The same of those for uncontracted quartets, of those in single precision, and of those of erfc(omega r) / r.
-UNCONTRACTED = {"2111": 4320, "3120": 320, "2220": 3876, "3210": 408}
-BOTH_UNCONTRACTED = {"2111": 5844, "3120": 504, "2210": 16, "2220": 4776, "3210": 300}
+UNCONTRACTED = {"2120": 16, "2111": 4056, "3120": 320, "2220": 5916, "3210": 408}
+BOTH_UNCONTRACTED = {"2120": 192, "2111": 6576, "3120": 504, "2210": 576, "2220": 8472, "3210": 300}
 SINGLE = {"2130": 368, "2220": 696}
 SHORT = {
-    "0000": 32, "1000": 48, "2000": 112, "2010": 56, "2020": 212, "1100": 128, "1111": 200, "2100": 80, "2111": 160,
-    "2121": 8, "2200": 16, "2221": 184,
+    "0000": 32, "1000": 48, "2000": 112, "2010": 56, "2020": 212, "1100": 128, "1111": 200, "2100": 80, "2120": 1496,
+    "2111": 160, "2121": 8, "2200": 16, "2210": 992, "2221": 184,
 }  # fmt: skip
-SHORT_UNCONTRACTED = {"2111": 4344, "2220": 4016}
+SHORT_UNCONTRACTED = {"2111": 4164, "2220": 6032}
 SPILLS = {"double": DOUBLE, "uncontracted": UNCONTRACTED, "single": SINGLE}
 BOTH_SPILLS = {"double": BOTH, "uncontracted": BOTH_UNCONTRACTED}
 SHORT_SPILLS = {"double": SHORT, "uncontracted": SHORT_UNCONTRACTED}
@@ -106,7 +106,7 @@ def test_bounds_and_sums_of_kets_to_d_need_no_stack():
 
 def test_each_class_has_a_shape_that_was_chosen():
     assert set(cuda_classes.shapes()) == {"".join(map(str, b + k)) for b, k in cuda_classes.classes(_pairs(4))}
-    others = (cuda_classes.other_shapes(kind) for kind in ("single", "uncontracted", "with J"))
+    others = (cuda_classes.other_shapes(kind) for kind in ("single", "uncontracted"))
     for tier, blocks in (shape for table in (cuda_classes.shapes(), *others) for shape in table.values()):
         assert tier in ("registers", "lanes") and 1 <= blocks <= 16
     for bra, ket in cuda_classes.classes(_pairs(4)):

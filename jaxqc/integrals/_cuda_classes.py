@@ -96,8 +96,7 @@ def shapes() -> dict[str, tuple[str, int]]:
 
 @functools.cache
 def other_shapes(kind: str) -> dict[str, tuple[str, int]]:
-    """As `shapes`, of the kernels in single precision ("single"), for uncontracted quartets ("uncontracted"), or where
-    those of J and K differ from those of K alone ("with J")."""
+    """As `shapes`, of the kernels in single precision ("single") or for uncontracted quartets ("uncontracted")."""
     stored = json.loads((source_folder() / OTHER_SHAPES).read_text())[kind]
     return {name: (tier, blocks) for name, (tier, blocks) in stored.items()}
 
@@ -193,8 +192,6 @@ def kernel(
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
         plain = variant.sets == 1 and not (variant.cart or single or bound)
-        if plain and variant.coulomb and not uncontracted:
-            _, blocks = other_shapes("with J").get(_name(bra, ket), ("", blocks))
         columns = columns_apart(bra, ket, uncontracted) if plain else None
         held = columns or 0
         strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held) | 1
