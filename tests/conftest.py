@@ -10,7 +10,7 @@ import hypothesis
 import jax
 import pytest
 
-import jaxqc  # noqa: F401  (switches double precision on)
+import jaxqc  # switches double precision on
 from jaxqc.gpu import nvrtc
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -41,6 +41,11 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("jaxqc")
+
+
+@pytest.fixture(scope="session")
+def hydrogen_fluoride():
+    return jaxqc.Molecule("H 0 0 0; F 0 0 0.917", basis="sto-3g")
 
 
 @pytest.fixture

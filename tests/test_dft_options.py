@@ -19,11 +19,6 @@ WATER = str(Path(__file__).parents[1] / "examples" / "water.xyz")
 
 
 @pytest.fixture(scope="module")
-def hydrogen_fluoride():
-    return jaxqc.Molecule("H 0 0 0; F 0 0 0.917", basis="sto-3g")
-
-
-@pytest.fixture(scope="module")
 def solved(hydrogen_fluoride):
     return jaxqc.scf(hydrogen_fluoride, xc="pbe", grid=1)
 

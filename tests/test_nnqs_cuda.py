@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from nnqs_cases import molecule, over_several_words, random_hamiltonian
 
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.nnqs import (
     _coupling,
     _cuda_coupling,
@@ -197,12 +197,7 @@ def test_row_sums_and_their_derivatives(on_gpu):
     assert jnp.all(jnp.isnan(row_sums(terms, jnp.asarray(rows[::-1]), 7)))
 
 
-def test_kernels_stay_within_their_resources(tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_kernels_stay_within_their_resources(fresh_kernels):
     kinds = (_cuda_coupling.couple_unit, 64), (_cuda_coupling.sums_unit, 64), (_cuda_coupling.pairs_unit, 128)
     units = [(make(norb), most) for norb in (28, 42, 70) for make, most in kinds]
     for (unit, most), built in zip(units, build([unit for unit, _ in units], 90), strict=True):

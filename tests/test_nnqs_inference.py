@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxqc.gpu import build, nvrtc
+from jaxqc.gpu import build
 from jaxqc.nnqs import _cuda_network, _network, all_configurations, evaluate
 from jaxqc.nnqs._cuda_network import network_unit, random_weights
 from jaxqc.nnqs._network import Shape, log_probability, plain
@@ -141,12 +141,7 @@ def test_fresh_kernels_are_compared_with_plain_jax(on_gpu, monkeypatch):
         _cuda_network._check(_shape(5, 2, 3))
 
 
-def test_kernels_stay_within_their_resources(tmp_path, monkeypatch):
-    try:
-        nvrtc()
-    except ImportError as error:
-        pytest.skip(f"needs NVRTC: {error}")
-    monkeypatch.setenv("JAXQC_CACHE_DIR", str(tmp_path))
+def test_kernels_stay_within_their_resources(fresh_kernels):
     units = [network_unit(_shape(42, layers=4, inference=i)) for i in ("float16", "float32")]
     for unit, built in zip(units, build(units, 90), strict=True):
         used = built.resources()["nnqs_log_probability"]

@@ -87,7 +87,7 @@ class Arguments(NamedTuple):
     mol: Any
     field: Any  # (3,) electric field, atomic units, or None
     parameters: tuple[jax.Array, ...]  # of the functional; empty for one by name
-    points: jax.Array | None = None  # (n,) int32: points of the template that have weights; None for all of them
+    points: jax.Array | None = None  # (n,) int32, as of `Result`: points that have weights; None for all of them
 
 
 class MeanField(NamedTuple):

@@ -52,7 +52,8 @@ class Result:
         field: (3,) electric field, atomic units, or None.
         mol: the `Molecule`.
         parameters: arrays found inside of a user's functional.
-        points: (n,) int32, the points of the grid's template that have weights; None for all, or without a grid.
+        points: (n,) int32, the points of the grid's template that have weights, filled up by ~k, point k without its
+            weight; None for all, or without a grid.
         reference: kind and numbers of electrons (static).
         method: Hartree-Fock or functional and grid (static).
     """
