@@ -251,7 +251,9 @@ def test_an_exchange_area_that_is_too_small_is_sliced(sets, change):
 
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("coulomb", [True, False])
-@pytest.mark.parametrize(("bra", "ket", "columns"), [((1, 1), (1, 1), 2), ((1, 1), (1, 0), 3)], ids=label)
+@pytest.mark.parametrize(
+    ("bra", "ket", "columns"), [((1, 1), (1, 1), 2), ((1, 1), (1, 0), 3), ((1, 1), (1, 1), 9)], ids=label
+)
 def test_sums_may_be_in_shared_memory(bra, ket, columns, coulomb, change):
     change("shape", lambda bra, ket, single=False: (True, 1))
     change("columns_apart", lambda bra, ket, uncontracted=False: columns)

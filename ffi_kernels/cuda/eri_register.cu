@@ -1,12 +1,18 @@
 // Structure A: one thread a quartet, one bra pair a block. The generated recurrence runs inside the loops over primitives, both horizontal
 // recurrences follow in registers; K and J of the ket go through shared memory into shell-blocked matrices. So that registers suffice, sums of HELD of the
-// columns f of (e0|f0), and J of the bra (SUMS_APART), may be in shared memory meanwhile.
+// columns f of (e0|f0), and J of the bra (SUMS_APART), may be in shared memory meanwhile. With all of them there (SLICED), the functions a of the bra
+// follow one after the other, each with its own (ab|cd).
 #include "eri_boys.cuh"
 
 __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+__device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number of doubles have no bank conflicts
+#if SLICED
+constexpr int kSums = kE * kF, kRow = odd(kSums + kFunctionsA * (kFunctionsC + kFunctionsD));  // of a thread: sums, K of (ac) and (ad)
+#else
 constexpr int kWidest = larger(larger(larger(kFunctionsA * kFunctionsC, kFunctionsA * kFunctionsD),
                                       larger(kFunctionsB * kFunctionsC, kFunctionsB * kFunctionsD)), larger(kCD, kE * HELD));
-__device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number of doubles have no bank conflicts
+constexpr int kRow = odd(kWidest);
+#endif
 
 #if HELD
 #define SUMS h, held
@@ -14,11 +20,9 @@ __device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number 
 #define SUMS h
 #endif
 
-// (ab|cd) of one contracted quartet, v[ab * kCD + cd].
-__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const real* rows, const real* grid, real omega,
-                                        volatile real* held, real* v) {
-  const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
-  real h[kE * kF];
+// (e0|f0) of one contracted quartet: the last HELD columns in held[e * HELD + f], the others in h[e * kF + f].
+__device__ __forceinline__ void recurrence(const Pairs& pairs, const double* a, const double* c, int4 bra, int4 ket, const real* rows, const real* grid,
+                                           real omega, volatile real* held, real* h) {
   if (QUARTETS != UNCONTRACTED) {
 #pragma unroll
     for (int n = 0; n < kE * kF; ++n) h[n] = 0.0;
@@ -39,7 +43,14 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
                       kHalf * pairs.inverse()[iq], kHalf * s.inverse_pq, s.rho_p, s.rho_q);
     }
   }
-  real g[kAB * kF];
+}
+
+// (ab|cd) of one contracted quartet, v[ab * kCD + cd].
+__device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra, int ket_at, int4 ket, const real* rows, const real* grid, real omega,
+                                        volatile real* held, real* v) {
+  const double *a = pairs.centers + 6 * int64{bra_at}, *c = pairs.centers + 6 * int64{ket_at};
+  real h[kE * kF], g[kAB * kF];
+  recurrence(pairs, a, c, bra, ket, rows, grid, omega, held, h);
 #pragma unroll
   for (int f = 0; f < kF - HELD; ++f) HRR_BRA<kF, kF, real, real>(h + f, g + f, a[3], a[4], a[5]);
 #pragma unroll
@@ -52,6 +63,22 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
 #pragma unroll
   for (int n = 0; n < kAB; ++n) HRR_KET<1, 1, real, real>(g + n * kF, v + n * kCD, c[3], c[4], c[5]);
 }
+
+#if SLICED
+// (ab|cd) of one function a, v[b * kCD + cd], from (e0|f0) held[e * kF + f]; what other functions need alone is not computed.
+__device__ __forceinline__ void slice(int a, const real* held, const double* bra, const double* ket, real* v) {
+  real g[kAB * kF];
+#pragma unroll
+  for (int f = 0; f < kF; ++f) {
+    real column[kE];
+#pragma unroll
+    for (int e = 0; e < kE; ++e) column[e] = held[e * kF + f];
+    HRR_BRA<1, kF, real, real>(column, g + f, bra[3], bra[4], bra[5]);
+  }
+#pragma unroll
+  for (int b = 0; b < kFunctionsB; ++b) HRR_KET<1, 1, real, real>(g + (a * kFunctionsB + b) * kF, v + b * kCD, ket[3], ket[4], ket[5]);
+}
+#endif
 
 #if SCHWARZ
 extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
@@ -73,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
 #else
 
 // Adds the N numbers of each lane to N consecutive ones at target + base, lanes emitting neighbouring addresses; base < 0: nothing.
-template <int N>
+template <int N, int ROW = odd(N)>
 __device__ __forceinline__ void flush(const real* strip, int* bases, double* target, int64 base) {
   const int lane = threadIdx.x & 31;
   bases[lane] = static_cast<int>(base);
@@ -81,13 +108,29 @@ __device__ __forceinline__ void flush(const real* strip, int* bases, double* tar
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const int item = n * 32 + lane, from = item / N, entry = item - from * N;
-    if (bases[from] >= 0) add(target + bases[from] + entry, strip[from * odd(N) + entry]);
+    if (bases[from] >= 0) add(target + bases[from] + entry, strip[from * ROW + entry]);
   }
   __syncwarp();
 }
 
-// strip[x * NY + y] = sum over u, w of v(x, y, u, w) d[u][w], where S* are the strides of v and d is a block of the density.
-template <int NX, int NY, int NU, int NW, int SX, int SY, int SU, int SW>
+#if SLICED
+template <int N>
+__device__ __forceinline__ void zero(real* x) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) x[n] = 0.0;
+}
+
+// As `flush`, of numbers in registers.
+template <int N>
+__device__ __forceinline__ void give(const real* x, real* strips, int* bases, double* target, int64 base) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) strips[(threadIdx.x & 31) * kRow + n] = x[n];
+  flush<N, kRow>(strips, bases, target, base);
+}
+#endif
+
+// strip[x * NY + y] = sum over u, w of v(x, y, u, w) d[u][w], where S* are the strides of v and d is a block of the density. MORE: added to what is there.
+template <int NX, int NY, int NU, int NW, int SX, int SY, int SU, int SW, bool MORE = false>
 __device__ __forceinline__ void contract(const real* v, const real* d, int nao, real scale, real* strip) {
   real block[NU * NW];
 #pragma unroll
@@ -98,7 +141,7 @@ __device__ __forceinline__ void contract(const real* v, const real* d, int nao, 
   for (int x = 0; x < NX; ++x)
 #pragma unroll
     for (int y = 0; y < NY; ++y) {
-      real sum = 0.0;
+      real sum = MORE ? strip[x * NY + y] : real(0.0);
 #pragma unroll
       for (int u = 0; u < NU; ++u)
 #pragma unroll
@@ -124,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
   const int2 bra_shells = shells[bra_at];
   const int64 square = int64{nao} * nao;
 #if SUMS_APART
-  double* j_bra = reinterpret_cast<double*>(shared + BLOCK * odd(kWidest)) + threadIdx.x;
+  double* j_bra = reinterpret_cast<double*>(shared + BLOCK * kRow) + threadIdx.x;
   constexpr int kStride = BLOCK;
 #else
   double j_bra[SETS * kAB];
@@ -132,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
 #endif
 #pragma unroll
   for (int n = 0; n < (COULOMB ? SETS * kAB : 0); ++n) j_bra[n * kStride] = 0.0;
-  real* strips = shared + warp * 32 * odd(kWidest);
+  real* strips = shared + warp * 32 * kRow;
   KetQueue queue{slots[warp]};
   while (true) {
     queue.fill<32>(screen, ket_groups, ngroup, same ? bra_at + 1 : 0x7fffffff, (blockIdx.y * (BLOCK / 32) + warp) * 32, BLOCK * gridDim.y,
@@ -145,8 +188,44 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     __syncwarp();
     const int4 ket = info[ket_at];
     const real weight = live ? multiplicity(bra, ket, same) : 0.0;
+#if SLICED
+    const double *centers = pairs.centers + 6 * int64{bra_at}, *others = pairs.centers + 6 * int64{ket_at};
+    constexpr int A = kFunctionsA, B = kFunctionsB, C = kFunctionsC, D = kFunctionsD;
+    real *held = strips + lane * kRow, unused[kE * kF], k_bc[B * C], k_bd[B * D], j_ket[kCD];
+    recurrence(pairs, centers, others, bra, ket, rows, grid, omega, held, unused);
+    zero<B * C>(k_bc), zero<B * D>(k_bd), zero<kCD>(j_ket);
+#pragma unroll
+    for (int a = 0; a < A; ++a) {
+      __syncwarp();
+      real v[B * kCD];
+      slice(a, held, centers, others, v);
+      const real *d_a = density + (int64{bra.x} + a) * nao, *d_b = density + int64{bra.y} * nao;
+#if EXCHANGE
+      contract<1, C, B, D, 0, D, kCD, 1>(v, d_b + ket.y, nao, weight, held + kSums + a * C);
+      contract<1, D, B, C, 0, 1, kCD, D>(v, d_b + ket.x, nao, weight, held + kSums + A * C + a * D);
+      contract<B, C, 1, D, kCD, D, 0, 1, true>(v, d_a + ket.y, nao, weight, k_bc);
+      contract<B, D, 1, C, kCD, 1, 0, D, true>(v, d_a + ket.x, nao, weight, k_bd);
+#endif
+#if COULOMB
+      real j_a[B];
+      contract<B, 1, C, D, kCD, 0, D, 1>(v, density + int64{ket.x} * nao + ket.y, nao, real(2.0) * weight, j_a);
+#pragma unroll
+      for (int b = 0; b < B; ++b) j_bra[(a * B + b) * kStride] += j_a[b];
+      contract<1, kCD, 1, B, 0, 1, 0, kCD, true>(v, d_a + bra.y, nao, real(2.0) * weight, j_ket);
+#endif
+    }
+#if EXCHANGE
+    flush<A * C, kRow>(strips + kSums, bases[warp], k, live ? int64{bra.x} * nao + ket.x * A : -1);
+    flush<A * D, kRow>(strips + kSums + A * C, bases[warp], k, live ? int64{bra.x} * nao + ket.y * A : -1);
+    give<B * C>(k_bc, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.x * B : -1);
+    give<B * D>(k_bd, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.y * B : -1);
+#endif
+#if COULOMB
+    give<kCD>(j_ket, strips, bases[warp], j, live ? int64{ket.x} * nao + ket.y * C : -1);
+#endif
+#else
     real v[kAB * kCD];
-    quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, strips + lane * odd(kWidest), v);
+    quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, strips + lane * kRow, v);
     if (HELD) __syncwarp();  // other lanes may still sum where this one is about to write
 #pragma unroll
     for (int s = 0; s < SETS; ++s) {
@@ -180,6 +259,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
       flush<kCD>(strips, bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
 #endif
     }
+#endif
   }
 #if COULOMB
 #pragma unroll

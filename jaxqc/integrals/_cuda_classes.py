@@ -194,12 +194,14 @@ def kernel(
         plain = variant.sets == 1 and not (variant.cart or single or bound)
         columns = columns_apart(bra, ket, uncontracted) if plain else None
         held = columns or 0
-        strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held) | 1
+        sliced = held == ncomp(*ket)
+        strip = na * (nc + nd) if sliced else max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held)
+        strip = (ncomp(*bra) * held + strip if sliced else strip) | 1
         shared = 0 if bound else (4 if single else 8) * block * strip
         defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
         apart = variant.coulomb and columns is not None
         shared += 8 * block * na * nb if apart else 0
-        defines |= {"HELD": held, "SUMS_APART": int(apart)}
+        defines |= {"HELD": held, "SUMS_APART": int(apart), "SLICED": int(sliced)}
     else:
         block, group, together, slice_a, needed = _lane_shape(bra, ket, size, variant.sets, single)
         file, shared = "eri_lanes.cu", block // group * needed
