@@ -7,6 +7,7 @@ from nnqs_cases import over_several_words, random_hamiltonian
 
 from jaxqc.nnqs import Configurations, all_configurations, aufbau, connected_links, couple, diagonal
 from jaxqc.nnqs._bits import SENTINEL
+from jaxqc.nnqs._coupling import round_capacity
 from jaxqc.nnqs._energy import local_products
 from jaxqc.nnqs._solve_expand import by_amplitude, candidates
 
@@ -51,6 +52,32 @@ def test_links_are_all_couplings_whatever_the_budget(words):
     for target, element, source in zip(found.tolist(), elements, sources, strict=True):
         exact[own[source]] += element * psi[place[tuple(target)]]
     np.testing.assert_allclose(images[0], exact, atol=1e-11)
+
+
+@pytest.mark.parametrize("memory", [1 << 14, 1 << 30])
+def test_results_do_not_depend_on_sets_before(memory):
+    space, epsilon, number = np.asarray(all_configurations(7, 3, 3).keys), 4.0, 30
+    ham = random_hamiltonian(7, 3, 3)
+    coupled = couple(ham, space, epsilon)
+    sources, targets = (np.asarray(x)[: int(coupled.count)] for x in (coupled.sources, coupled.keys))
+    order = np.argsort(np.bincount(sources, minlength=len(space)), kind="stable")
+    few, many, close, spread = order[:number], order[-number:], np.arange(number), np.arange(number) * 40
+
+    def image(ham, configurations):
+        union, links = connected_links(ham, configurations, epsilon, memory)
+        n = union.shape[0]
+        return np.asarray(local_products(jnp.linspace(-1, 0, n), jnp.zeros(n), links)[1]), union
+
+    for rows in (few, many, few, close, spread, close):  # more couplings and configurations than before, and fewer
+        configurations = Configurations(jnp.asarray(space[np.sort(rows)]), jnp.int32(number))
+        expected = np.unique(np.concatenate([space[rows], targets[np.isin(sources, rows)]]), axis=0)
+        found = candidates(ham, configurations, epsilon, memory)
+        assert int(found.count) == len(expected) and found.keys.shape[0] == round_capacity(len(expected))
+        np.testing.assert_array_equal(found.keys[: len(expected)], expected)
+        assert np.all(np.asarray(found.keys)[len(expected) :] == SENTINEL)
+        (own, union), (fresh, _) = image(ham, configurations), image(random_hamiltonian(7, 3, 3), configurations)
+        np.testing.assert_array_equal(union, found.keys)
+        np.testing.assert_array_equal(own, fresh)
 
 
 @pytest.mark.parametrize("words", [1, 2])

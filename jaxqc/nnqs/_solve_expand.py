@@ -4,14 +4,15 @@ Couplings are generated again where they are needed, not stored: memory is that 
 """
 
 import math
+import weakref
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau, batches, padded_keys, search
-from jaxqc.nnqs._coupling import couple_fixed, round_capacity, with_room
+from jaxqc.nnqs._bits import SENTINEL, Configurations, aufbau, padded_keys, search
+from jaxqc.nnqs._coupling import couple_fixed, round_capacity
 from jaxqc.nnqs._deduplicate import deduplicate
 from jaxqc.nnqs._energy import Links
 from jaxqc.nnqs._selected import padded_set
@@ -21,43 +22,70 @@ from jaxqc.nnqs._tables import tables_of
 
 def sources_in_batch(ham, memory: int) -> int:
     """How many configurations are coupled at once within a budget of memory in bytes, a power of two, at least 16."""
-    bound = sum(
+    return max(1 << (int(memory) // (64 * max(_most_coupled(ham), 1))).bit_length() >> 1, 16)
+
+
+def _most_coupled(ham):
+    """How many configurations can be coupled to one."""
+    return sum(
         n * (ham.norb - n) * (1 + (n - 1) * (ham.norb - n - 1) // 4 + other * (ham.norb - other) // 2)
         for n, other in ((ham.nalpha, ham.nbeta), (ham.nbeta, ham.nalpha))
     )
-    return max(1 << (int(memory) // (64 * max(bound, 1))).bit_length() >> 1, 16)
 
 
 def candidates(ham, configurations, epsilon: float, memory: int) -> Configurations:
     """A set and everything that is coupled to it, sorted and unique, padded to one of few sizes."""
-    return _united(configurations, _couplings(ham, configurations, epsilon, memory))
+    return _expanded(ham, configurations, epsilon, memory)[0]
 
 
-def _united(union, couplings) -> Configurations:
-    for _, coupled in couplings:
-        keys, count = _merged(union.keys, coupled.keys)
-        union = Configurations(_resized(keys, size=round_capacity(int(count))), count)
-    return union
+_rooms: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # rows that were needed, by Hamiltonian
 
 
-def _couplings(ham, configurations, epsilon, memory):
-    """Couplings of a set in batches of sources: the position of the first one, and `Coupled`."""
-    tables, epsilon, few = tables_of(ham), jnp.asarray(epsilon, jnp.float64), 64
-    number, capacity = int(_couple(ham, tables, *configurations, epsilon, capacity=1, rows=few).count), 0
+def _expanded(ham, configurations, epsilon, memory):
+    """`candidates`, and the couplings in batches of sources: the position of the first one, and `Coupled`.
+
+    GPUs wait for every number that is brought back from them. So arrays are as long as they had to be for as many
+    sources before, and one look at the end of a batch tells whether that is right.
+    """
     total, size = int(configurations.count), sources_in_batch(ham, memory)
-    # A single batch is the set as it is: GPUs wait for every number that is brought to them or back.
-    for start, (keys, count) in batches(configurations, size) if total > size else [(0, configurations)]:
-        wanted = max(capacity, math.ceil(1.1 * number * min(size, total - start) / max(min(few, total), 1)))
-        call = partial(_couple, ham, tables, keys, count, epsilon)
-        coupled = with_room(lambda size, call=call: call(capacity=size), wanted, lambda out: int(out.count))
-        capacity = coupled.keys.shape[0]
-        yield start, coupled
+    rows = configurations.keys.shape[0] if total <= size else size  # a single batch is the set as it is
+    couple = partial(_couple, ham, tables_of(ham), *configurations, np.float64(epsilon), rows=rows)
+    rooms, union, capacity, made = _rooms.setdefault(ham, {}), configurations.keys, 0, []
+    for start in range(0, max(total, 1), size):
+        key = float(epsilon), total, size, start
+        capacity, room = rooms.get(key) or (capacity or _estimated(ham, configurations, epsilon, size), 0)
+        while True:
+            coupled = couple(np.int32(start), capacity=capacity)
+            everything, count = _merged(union, coupled.keys)
+            keys = _resized(everything, size=room) if room else everything
+            number, unique = map(int, jax.device_get((coupled.count, count)))
+            if number <= capacity:
+                break
+            capacity = round_capacity(number)
+        room = round_capacity(unique)
+        union = keys if keys.shape[0] == room else _resized(everything, size=room)
+        rooms[key] = capacity, room
+        made.append((np.int32(start), capacity))
+    again = ((start, couple(start, capacity=capacity)) for start, capacity in made)
+    # Within the budget they are made once.
+    return Configurations(union, count), [(np.int32(0), coupled)] if total <= size else again
+
+
+def _estimated(ham, configurations, epsilon, size):
+    """Rows for the couplings of the first `size` sources of a set, from a few of them."""
+    few, total = 64, int(configurations.count)
+    operands = ham, tables_of(ham), *configurations, np.float64(epsilon), np.int32(0)
+    number = int(_couple(*operands, capacity=1, rows=few).count)
+    each = min(1.1 * number / max(min(few, total), 1), _most_coupled(ham))
+    return round_capacity(math.ceil(each * min(size, total)))
 
 
 @partial(jax.jit, static_argnames=("capacity", "rows"))
-def _couple(ham, tables, keys, count, epsilon, *, capacity, rows=None):
-    keys = keys[:rows]
-    count = jnp.minimum(count, jnp.int32(keys.shape[0]))
+def _couple(ham, tables, keys, count, epsilon, start, *, capacity, rows):
+    """Couplings of so many rows of a set."""
+    if rows < keys.shape[0]:
+        keys = keys.at[start + jnp.arange(rows, dtype=jnp.int32)].get(mode="fill", fill_value=SENTINEL)
+        count = jnp.clip(count - start, 0, rows)
     return couple_fixed(ham, tables, keys, count, jnp.broadcast_to(epsilon, keys.shape[0]), capacity=capacity)
 
 
@@ -73,14 +101,9 @@ def _resized(keys, *, size):
 
 def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[jax.Array, Links]:
     """Keys of a set and of all that is coupled to it, and the `Links` of the energy `connected`."""
-    fresh = partial(_couplings, ham, configurations, epsilon, memory)
-    # Within the budget they are made once.
-    kept = list(fresh()) if int(configurations.count) <= sources_in_batch(ham, memory) else None
-    union = _united(configurations, kept or fresh()).keys
+    (union, _), couplings = _expanded(ham, configurations, epsilon, memory)
     own, entries = _own(ham, union, *configurations)
-    pieces = [entries]
-    for start, coupled in kept or fresh():
-        pieces.append(_located(union, own, coupled, np.int32(start)))
+    pieces = [entries, *(_located(union, own, coupled, start) for start, coupled in couplings)]
     return union, _links(own, pieces, n=union.shape[0])
 
 
@@ -119,21 +142,20 @@ def joined(configurations: Configurations, joining) -> Configurations:
 
 def by_amplitude(ham, union: Configurations, log_amplitude, size: int) -> Configurations:
     """The `size` candidates of largest |psi|, the lowest configuration always among them (arXiv:2604.15768)."""
-    size = min(size, int(union.count))
-    lowest = aufbau(ham.norb, ham.nalpha, ham.nbeta)
-    rows = min(round_capacity(size), union.keys.shape[0])
-    keys = _best(*union, lowest, log_amplitude, np.int32(size), rows=rows)
-    return Configurations(_resized(keys, size=round_capacity(size)), jnp.int32(size))
+    size, electrons = min(size, int(union.count)), (ham.norb, ham.nalpha, ham.nbeta)
+    return _best(*union, log_amplitude, np.int32(size), electrons=electrons, rows=round_capacity(size))
 
 
-@partial(jax.jit, static_argnames="rows")
-def _best(keys, count, lowest, log_amplitude, size, *, rows):
+@partial(jax.jit, static_argnames=("electrons", "rows"))
+def _best(keys, count, log_amplitude, size, *, electrons, rows):
     """The `size` best of a set, sorted; scores that agree to six decimals are ties, and the lower key wins."""
     n = keys.shape[0]
-    log_score = jnp.where(jnp.all(keys == lowest, axis=1), jnp.inf, log_amplitude)
+    log_score = jnp.where(jnp.all(keys == aufbau(*electrons), axis=1), jnp.inf, log_amplitude)
     # Whole numbers, which GPUs sort faster than others.
     steps = jnp.clip(jnp.round(-log_score * 1e6), -(2.0**62), 2.0**62).astype(jnp.int64)
     rank = jnp.where(jnp.arange(n, dtype=jnp.int32) < count, (steps + 2**62).astype(jnp.uint64), SENTINEL)
     _, order = jax.lax.sort((rank, jnp.arange(n, dtype=jnp.int32)), num_keys=1, is_stable=True)
-    chosen = jnp.sort(jnp.where(jnp.arange(rows, dtype=jnp.int32) < size, order[:rows], n))
-    return jnp.where((chosen < n)[:, None], keys[jnp.minimum(chosen, n - 1)], SENTINEL)
+    order = order[:rows]
+    chosen = jnp.sort(jnp.where(jnp.arange(order.shape[0], dtype=jnp.int32) < size, order, n))
+    best = keys.at[chosen].get(mode="fill", fill_value=SENTINEL)
+    return Configurations(padded_keys(best, rows), jnp.minimum(size, count))

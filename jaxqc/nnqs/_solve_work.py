@@ -53,7 +53,8 @@ class OneDevice:
 
     def train(self, state, task, taught, number):
         """Up to `length` steps."""
-        return self.take_steps(state, task.keys, (task.links, task.teacher, jnp.asarray(taught)), jnp.int32(number))
+        data = task.links, task.teacher, np.float64(taught)
+        return self.take_steps(state, task.keys, data, np.int32(number))
 
     def evaluate(self, parameters, keys):
         """Log-amplitudes and phases."""
