@@ -62,7 +62,7 @@ void digest(Kind kind, const Lists& s, const Pairs& bras, int ib, const Pairs& k
           for (int d0 = 0; d0 < ket.nb; ++d0, w += width) {
             const int64_t t = ket.i0[ik] + c0, q = ket.j0[ik] + d0, c = kets.turned ? q : t, d = kets.turned ? t : q;
             if (kind == Kind::kIntegrals) {
-              out[((a * nb + b) * nc + c) * nd + d] = *w;
+              out[((a * nb + b) * nc + c) * nd + d] += *w;
               continue;
             }
             for (int64_t n = 0; n < nset; ++n) {
@@ -81,7 +81,7 @@ void contract(Kind kind, const Lists& s, double omega, double threshold, const d
   double xmax = kind == Kind::kIntegrals ? 1.0 : 0.0;
   for (int64_t n = 0; n < nx; ++n) xmax = std::max(xmax, std::fabs(x[n]));
   std::fill(out, out + nout, 0.0);
-  // The output is summed in a fixed number of slots, each in a fixed order; integrals are written once each and need none.
+  // The output is summed in a fixed number of slots, each in a fixed order; integrals need none, for each bra pair is met in one slot.
   const int nslots = kind == Kind::kIntegrals ? 1 : std::clamp(static_cast<int>(2e8 / (8.0 * nout + 1)), 1, 8);
   std::vector<Doubles> slots(nslots);
   std::vector<Workspace> work(num_threads()), blocks(num_threads());
@@ -97,8 +97,8 @@ void contract(Kind kind, const Lists& s, double omega, double threshold, const d
       for (const Pairs& kets : s.ket) {
         const PairList &bra = bras.list, &ket = kets.list;
         double* v = blocks[thread].get(static_cast<size_t>(bra.na) * bra.nb * ket.na * ket.nb * table.width);
-        for (int ib = slot; ib < bra.n; ib += stride) {
-          if (bra.q[ib] < 0) continue;
+        for (int ib = 0; ib < bra.n; ++ib) {
+          if (bra.q[ib] < 0 || (bra.ish[ib] + bra.jsh[ib]) % stride != slot) continue;
           for (size_t b = 0; b + 1 < ket.buckets.size(); ++b)
             for (int k0 = ket.buckets[b]; k0 < ket.buckets[b + 1]; k0 += table.width) {
               if (bra.q[ib] * ket.q[k0] * xmax <= threshold) break;

@@ -137,6 +137,14 @@ double recurrence_terms(const Basis& a, const Shell& s, const Basis& b, const Sh
   return total;
 }
 
+// Which products of primitives a pair has: those whose first exponent is the larger, or with them those of equal exponents, or all.
+enum class Products { kAll, kTighterOrEqual, kTighter };
+
+// Whether the products of the pair are shared out between both bases.
+bool halved(const Shell& s, const Shell& t) {
+  return s.l == t.l && s.l >= 4 && s.nprim * t.nprim > 1 && (s.x != t.x || s.y != t.y || s.z != t.z);
+}
+
 // Whether the pair (preferred, other) is to be based on the other shell.
 bool needs_other(const Basis& a, const Shell& preferred, const Basis& b, const Shell& other) {
   const double terms = recurrence_terms(a, preferred, b, other);
@@ -149,39 +157,46 @@ PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, 
   std::vector<Pair> pairs;
   std::vector<double> estimates;
   double largest = 0;
+  auto add = [&](int i, int j, Products products) {
+    const Shell &s = a.shells[i], &t = b.shells[j];
+    const double x = s.x - t.x, y = s.y - t.y, z = s.z - t.z, r2 = x * x + y * y + z * z, r = std::sqrt(r2);
+    Pair pair{i, j, 0, 1.0, {}};
+    double total = 0;
+    for (int m = 0; m < s.nprim; ++m) {
+      const double ea = a.exponents[s.first + m], ca = a.coefficients[s.first + m];
+      for (int n = 0; n < t.nprim; ++n) {
+        const double eb = b.exponents[t.first + n], p = ea + eb;
+        if (products != Products::kAll && (ea < eb || (ea == eb && products == Products::kTighter))) continue;
+        const double c = ca * b.coefficients[t.first + n] * std::exp(-ea * eb / p * r2);
+        const double width = 1.0 / std::sqrt(p);
+        const double size = std::fabs(c) * std::pow(p, -1.25) * power(r * eb / p + width, la) * power(r * ea / p + width, lb);
+        if (!(size > kPrimitiveCut)) continue;
+        total += size;
+        pair.primitives.push_back(
+            {p, (ea * s.x + eb * t.x) / p, (ea * s.y + eb * t.y) / p, (ea * s.z + eb * t.z) / p, c, 2.0 * ea, size});
+      }
+    }
+    if (pair.primitives.empty()) return;
+    total *= 5.0;  // (ab|ab)^(1/2) of one primitive pair is 4.97 |c| p^(-5/4)
+    largest = std::max(largest, total);
+    estimates.push_back(total);
+    pairs.push_back(std::move(pair));
+  };
   for (int first = 0; first < static_cast<int>(a.shells.size()); ++first) {
     if (a.shells[first].l != la) continue;
     for (int second = 0; second < static_cast<int>(b.shells.size()); ++second) {
       if (b.shells[second].l != lb) continue;
       if (same && la == lb && second > first) break;
-      int i = first, j = second;
-      if (same && la == lb) {
-        if (needs_other(a, a.shells[i], b, b.shells[j])) std::swap(i, j);
-      } else if (base == Base::kPreferred ? needs_other(a, a.shells[i], b, b.shells[j]) : !needs_other(b, b.shells[j], a, a.shells[i])) {
-        continue;
+      const Shell &preferred = a.shells[first], &other = b.shells[second];
+      const bool turn = same && la == lb;
+      if (halved(preferred, other)) {
+        add(first, second, base == Base::kPreferred ? Products::kTighterOrEqual : Products::kTighter);
+        if (turn) add(second, first, Products::kTighter);
+      } else if (turn && needs_other(a, preferred, b, other)) {
+        add(second, first, Products::kAll);
+      } else if (turn || (base == Base::kPreferred ? !needs_other(a, preferred, b, other) : needs_other(b, other, a, preferred))) {
+        add(first, second, Products::kAll);
       }
-      const Shell &s = a.shells[i], &t = b.shells[j];
-      const double x = s.x - t.x, y = s.y - t.y, z = s.z - t.z, r2 = x * x + y * y + z * z, r = std::sqrt(r2);
-      Pair pair{i, j, 0, 1.0, {}};
-      double total = 0;
-      for (int m = 0; m < s.nprim; ++m) {
-        const double ea = a.exponents[s.first + m], ca = a.coefficients[s.first + m];
-        for (int n = 0; n < t.nprim; ++n) {
-          const double eb = b.exponents[t.first + n], p = ea + eb;
-          const double c = ca * b.coefficients[t.first + n] * std::exp(-ea * eb / p * r2);
-          const double width = 1.0 / std::sqrt(p);
-          const double size = std::fabs(c) * std::pow(p, -1.25) * power(r * eb / p + width, la) * power(r * ea / p + width, lb);
-          if (!(size > kPrimitiveCut)) continue;
-          total += size;
-          pair.primitives.push_back(
-              {p, (ea * s.x + eb * t.x) / p, (ea * s.y + eb * t.y) / p, (ea * s.z + eb * t.z) / p, c, 2.0 * ea, size});
-        }
-      }
-      if (pair.primitives.empty()) continue;
-      total *= 5.0;  // (ab|ab)^(1/2) of one primitive pair is 4.97 |c| p^(-5/4)
-      largest = std::max(largest, total);
-      estimates.push_back(total);
-      pairs.push_back(std::move(pair));
     }
   }
   size_t kept = 0;

@@ -73,13 +73,14 @@ struct PairPrimitive {
 };
 
 // Which shell of a pair carries the angular momentum of [e0|. Moving it to the other shell by the horizontal recurrence cancels when the product
-// sits at the other one (the loss is about (R sqrt(p))^lb), so a pair with a tight second shell is listed the other way round.
+// sits at the other one (the loss is about (R sqrt(p))^lb), so a pair with a tight second shell is listed the other way round. Of two contracted
+// shells of the same l from g on, each product counts on its own: such a pair is listed both ways round, each with the products near its base.
 enum class Base {
   kPreferred,  // pairs whose first shell is the base
   kOther       // pairs that need the shell which is not preferred as base: here the first is that shell
 };
 
-// All pairs (i, j) with l_i = la and l_j = lb of two bases, or of one (same: j <= i where la = lb, turned round in place if need be).
+// All pairs (i, j) with l_i = la and l_j = lb of two bases, or of one (same: each pair once where la = lb, turned round if need be, or both ways).
 // `schwarz` fills q of an unsorted list.
 typedef void (*SchwarzFunction)(const PairList&, double omega, double* q);
 PairList build_pairs(const Basis& a, const Basis& b, bool same, int la, int lb, Base base, double cutoff, SchwarzFunction schwarz);

@@ -39,14 +39,17 @@ RCG_INLINE void apply_tape(const HrrTape& t, const Pack* in, int in_row, int in_
 }
 inline int tape_chunk(const HrrTape& t) { return std::clamp(4096 / t.rows, 1, 16); }
 
-// Static facts of a class and the layout of its scratch memory (in packs).
-// From here on the recurrence of the bra runs on the tables of each axis, before their product: that loses (R sqrt(p))^lb once, not for
-// every axis, and leaves the ket's as the only large factor.
-constexpr bool axis_bra(int la, int lb) { return la + lb >= 9 && la >= 3 && lb >= 3; }
+// Whether the recurrence of the bra runs on the tables of each axis, before their products are summed: contracted (e0| lose (R sqrt(p))^lb,
+// more still in spherical functions, and the recurrence of the ket loses as much again. Only long recurrences need it, above all two of them.
+inline bool axis_bra(const PairList& bra, const PairList& ket) {
+  const int la = bra.la, lb = bra.lb;
+  return std::min(la, lb) >= 2 && std::max(la, lb) >= 4 && (la + lb >= 9 || (ket.lb >= 1 && la + lb + ket.la + ket.lb >= 10));
+}
 
+// Static facts of a class and the layout of its scratch memory (in packs).
 struct RysPlan {
-  bool axis;  // h holds [ab|f0], Cartesian
-  int hrows;  // rows of h
+  bool axis;  // bras of two centres: h holds [ab|f0], Cartesian
+  int hrows;  // rows of h, at most
   int la, lb, lc, ld, le, lf, n, ne, nf, nab, ncd, stride;
   const RysTable* table;
   RysTables tables;
@@ -56,7 +59,8 @@ struct RysPlan {
   KetColumn ket_line;
   size_t h, g, half, rows, roots, total;
   RysPlan(const PairList& b, const PairList& k)
-      : axis(axis_bra(b.la, b.lb)), hrows(axis ? ncart(b.la) * ncart(b.lb) : nlevels(b.la, b.lb)), la(b.la), lb(b.lb), lc(k.la), ld(k.lb), le(la + lb), lf(lc + ld), n((le + lf) / 2 + 1), ne(nlevels(la, lb)), nf(nlevels(lc, ld)),
+      : axis(axis_bra(b, k)), hrows(axis ? ncart(b.la) * ncart(b.lb) : nlevels(b.la, b.lb)),
+        la(b.la), lb(b.lb), lc(k.la), ld(k.lb), le(la + lb), lf(lc + ld), n((le + lf) / 2 + 1), ne(nlevels(la, lb)), nf(nlevels(lc, ld)),
         nab(b.na * b.nb), ncd(k.na * k.nb), stride((le + 1) * (lf + 1)) {
     table = &rys_table(n);
     tables = rys_tables_for(lf);
@@ -129,24 +133,31 @@ inline void axis_accumulate(const RysPlan& p, Pack* g, const double* ab, Pack* h
             accumulate_any(h, gx, gy, gz, p.n, stride, p.lc, p.lf);
         }
 }
-// Cartesian [ab|f0] to the functions of both shells, stored ket-major: half[f * nab + ab].
-inline void axis_functions(const RysPlan& p, bool cart, const Pack* h, Pack* half) {
+// Cartesian [ab|f0] to the functions of both shells, stored ket-major: half[f * nab + ab]. `row`: nf packs.
+inline void axis_functions(const RysPlan& p, bool cart, const Pack* h, Pack* half, Pack* row) {
   const int na = nfunc(p.la, cart), nb = nfunc(p.lb, cart), nca = ncart(p.la), ncb = ncart(p.lb);
+  if (cart) {
+    for (int ab = 0; ab < p.nab; ++ab)
+      for (int f = 0; f < p.nf; ++f) half[f * p.nab + ab] = h[ab * p.nf + f];
+    return;
+  }
   const double *ta = spherical_matrix(p.la).data(), *tb = spherical_matrix(p.lb).data();
-  for (int a = 0; a < na; ++a)
-    for (int b = 0; b < nb; ++b)
-      for (int f = 0; f < p.nf; ++f) {
-        Pack v = Pack{};
-        if (cart)
-          v = h[(a * ncb + b) * p.nf + f];
-        else
-          for (int i = 0; i < nca; ++i)
-            for (int j = 0; j < ncb; ++j) {
-              const double w = ta[a * nca + i] * tb[b * ncb + j];
-              if (w != 0.0) v += w * h[(i * ncb + j) * p.nf + f];
-            }
-        half[f * p.nab + a * nb + b] = v;
+  std::memset(static_cast<void*>(half), 0, sizeof(Pack) * p.nab * p.nf);
+  for (int i = 0; i < nca; ++i)
+    for (int b = 0; b < nb; ++b) {
+      std::memset(static_cast<void*>(row), 0, sizeof(Pack) * p.nf);
+      for (int j = 0; j < ncb; ++j) {
+        const double w = tb[b * ncb + j];
+        const Pack* from = h + (i * ncb + j) * p.nf;
+        if (w != 0.0)
+          for (int f = 0; f < p.nf; ++f) row[f] += w * from[f];
       }
+      for (int a = 0; a < na; ++a) {
+        const double w = ta[a * nca + i];
+        if (w != 0.0)
+          for (int f = 0; f < p.nf; ++f) half[f * p.nab + a * nb + b] += w * row[f];
+      }
+    }
 }
 
 // v[ab * ncd + cd] of bra pair ib and the kets k0 .. k0 + W - 1.
@@ -154,19 +165,20 @@ inline void rys_block(const RysPlan& p, const PairList& bra, int ib, const PairL
   Pack *h = work + p.h, *g = work + p.g, *half = work + p.half, *rows = work + p.rows, *roots = work + p.roots;
   const KetCentres c = ket_centres(ket, k0);
   const double ab[3] = {bra.dx[ib], bra.dy[ib], bra.dz[ib]};
-  std::memset(static_cast<void*>(h), 0, sizeof(Pack) * p.hrows * p.nf);
+  const bool axis = p.axis && (ab[0] != 0.0 || ab[1] != 0.0 || ab[2] != 0.0);
+  std::memset(static_cast<void*>(h), 0, sizeof(Pack) * (axis ? p.hrows : p.ne) * p.nf);
   for_primitives(bra, ib, ket, k0, nket, c, op.cut, [&](const Quartet& s, auto) {
     rys_attenuate(p.n, op.omega, s, *p.table, roots);
     p.tables(g, p.le, p.n, roots, s);
-    if (p.axis)
+    if (axis)
       axis_accumulate(p, g, ab, h);
     else
       rys_accumulate(p, g, h);
   });
   const Pack cd[3] = {c.dx, c.dy, c.dz};
   // [e0|f0] -> (ab|f0], stored ket-major, -> (ab|cd)
-  if (p.axis) {
-    axis_functions(p, bra.cart, h, half);
+  if (axis) {
+    axis_functions(p, bra.cart, h, half, g);
   } else if (p.bra_line) {
     for (int f = 0; f < p.nf; ++f) {
       for (int e = 0; e < p.ne; ++e) rows[e] = h[e * p.nf + f];
