@@ -65,8 +65,9 @@ __device__ __forceinline__ void quartet(const Pairs& pairs, int bra_at, int4 bra
 }
 
 #if SLICED
-// (ab|cd) of one function a, v[b * kCD + cd], from (e0|f0) held[e * kF + f]; what other functions need alone is not computed.
-__device__ __forceinline__ void slice(int a, const real* held, const double* bra, const double* ket, real* v) {
+// (ab|cd) of N functions a from the FIRST on, v[ab * kCD + cd], from (e0|f0) held[e * kF + f]; what other functions need alone is not computed.
+template <int FIRST, int N>
+__device__ __forceinline__ void slice(const real* held, const double* bra, const double* ket, real* v) {
   real g[kAB * kF];
 #pragma unroll
   for (int f = 0; f < kF; ++f) {
@@ -76,7 +77,7 @@ __device__ __forceinline__ void slice(int a, const real* held, const double* bra
     HRR_BRA<1, kF, real, real>(column, g + f, bra[3], bra[4], bra[5]);
   }
 #pragma unroll
-  for (int b = 0; b < kFunctionsB; ++b) HRR_KET<1, 1, real, real>(g + (a * kFunctionsB + b) * kF, v + b * kCD, ket[3], ket[4], ket[5]);
+  for (int n = 0; n < N * kFunctionsB; ++n) HRR_KET<1, 1, real, real>(g + (FIRST * kFunctionsB + n) * kF, v + n * kCD, ket[3], ket[4], ket[5]);
 }
 #endif
 
@@ -113,7 +114,7 @@ __device__ __forceinline__ void flush(const real* strip, int* bases, double* tar
   __syncwarp();
 }
 
-#if SLICED
+#if HELD
 template <int N>
 __device__ __forceinline__ void zero(real* x) {
 #pragma unroll
@@ -121,11 +122,11 @@ __device__ __forceinline__ void zero(real* x) {
 }
 
 // As `flush`, of numbers in registers.
-template <int N>
+template <int N, int ROW>
 __device__ __forceinline__ void give(const real* x, real* strips, int* bases, double* target, int64 base) {
 #pragma unroll
-  for (int n = 0; n < N; ++n) strips[(threadIdx.x & 31) * kRow + n] = x[n];
-  flush<N, kRow>(strips, bases, target, base);
+  for (int n = 0; n < N; ++n) strips[(threadIdx.x & 31) * ROW + n] = x[n];
+  flush<N, ROW>(strips, bases, target, base);
 }
 #endif
 
@@ -149,6 +150,33 @@ __device__ __forceinline__ void contract(const real* v, const real* d, int nao, 
       strip[x * NY + y] = sum;
     }
 }
+
+#if SLICED
+// Digests the functions a of the bra from the FIRST on, SLICED at a time: K of (ac) and (ad) go behind the sums, J of the bra to j_bra, the rest is added up.
+template <int FIRST>
+__device__ __forceinline__ void slices(real* held, const double* centers, const double* others, const real* density, int nao, int4 bra, int4 ket,
+                                       real weight, double* j_bra, real* k_bc, real* k_bd, real* j_ket) {
+  constexpr int A = kFunctionsA, B = kFunctionsB, C = kFunctionsC, D = kFunctionsD, N = FIRST + SLICED < A ? SLICED : A - FIRST;
+  __syncwarp();  // or the compiler begins one slice within another, and runs out of registers
+  real v[N * B * kCD];
+  slice<FIRST, N>(held, centers, others, v);
+  const real *d_a = density + (int64{bra.x} + FIRST) * nao, *d_b = density + int64{bra.y} * nao;
+#if EXCHANGE
+  contract<N, C, B, D, B * kCD, D, kCD, 1>(v, d_b + ket.y, nao, weight, held + kSums + FIRST * C);
+  contract<N, D, B, C, B * kCD, 1, kCD, D>(v, d_b + ket.x, nao, weight, held + kSums + A * C + FIRST * D);
+  contract<B, C, N, D, kCD, D, B * kCD, 1, true>(v, d_a + ket.y, nao, weight, k_bc);
+  contract<B, D, N, C, kCD, 1, B * kCD, D, true>(v, d_a + ket.x, nao, weight, k_bd);
+#endif
+#if COULOMB
+  real j_ab[N * B];
+  contract<N * B, 1, C, D, kCD, 0, D, 1>(v, density + int64{ket.x} * nao + ket.y, nao, real(2.0) * weight, j_ab);
+#pragma unroll
+  for (int n = 0; n < N * B; ++n) j_bra[(FIRST * B + n) * BLOCK] += j_ab[n];
+  contract<1, kCD, N, B, 0, 1, B * kCD, kCD, true>(v, d_a + bra.y, nao, real(2.0) * weight, j_ket);
+#endif
+  if constexpr (FIRST + N < A) slices<FIRST + N>(held, centers, others, density, nao, bra, ket, weight, j_bra, k_bc, k_bd, j_ket);
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     eri_register(const int2* shells, const int4* info, const double* centers, const real* prims, int64 capacity, const float* bound,
@@ -194,34 +222,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     real *held = strips + lane * kRow, unused[kE * kF], k_bc[B * C], k_bd[B * D], j_ket[kCD];
     recurrence(pairs, centers, others, bra, ket, rows, grid, omega, held, unused);
     zero<B * C>(k_bc), zero<B * D>(k_bd), zero<kCD>(j_ket);
-#pragma unroll
-    for (int a = 0; a < A; ++a) {
-      __syncwarp();
-      real v[B * kCD];
-      slice(a, held, centers, others, v);
-      const real *d_a = density + (int64{bra.x} + a) * nao, *d_b = density + int64{bra.y} * nao;
-#if EXCHANGE
-      contract<1, C, B, D, 0, D, kCD, 1>(v, d_b + ket.y, nao, weight, held + kSums + a * C);
-      contract<1, D, B, C, 0, 1, kCD, D>(v, d_b + ket.x, nao, weight, held + kSums + A * C + a * D);
-      contract<B, C, 1, D, kCD, D, 0, 1, true>(v, d_a + ket.y, nao, weight, k_bc);
-      contract<B, D, 1, C, kCD, 1, 0, D, true>(v, d_a + ket.x, nao, weight, k_bd);
-#endif
-#if COULOMB
-      real j_a[B];
-      contract<B, 1, C, D, kCD, 0, D, 1>(v, density + int64{ket.x} * nao + ket.y, nao, real(2.0) * weight, j_a);
-#pragma unroll
-      for (int b = 0; b < B; ++b) j_bra[(a * B + b) * kStride] += j_a[b];
-      contract<1, kCD, 1, B, 0, 1, 0, kCD, true>(v, d_a + bra.y, nao, real(2.0) * weight, j_ket);
-#endif
-    }
+    slices<0>(held, centers, others, density, nao, bra, ket, weight, j_bra, k_bc, k_bd, j_ket);
 #if EXCHANGE
     flush<A * C, kRow>(strips + kSums, bases[warp], k, live ? int64{bra.x} * nao + ket.x * A : -1);
     flush<A * D, kRow>(strips + kSums + A * C, bases[warp], k, live ? int64{bra.x} * nao + ket.y * A : -1);
-    give<B * C>(k_bc, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.x * B : -1);
-    give<B * D>(k_bd, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.y * B : -1);
+    give<B * C, kRow>(k_bc, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.x * B : -1);
+    give<B * D, kRow>(k_bd, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.y * B : -1);
 #endif
 #if COULOMB
-    give<kCD>(j_ket, strips, bases[warp], j, live ? int64{ket.x} * nao + ket.y * C : -1);
+    give<kCD, kRow>(j_ket, strips, bases[warp], j, live ? int64{ket.x} * nao + ket.y * C : -1);
 #endif
 #else
     real v[kAB * kCD];
@@ -255,8 +264,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
           j_bra[(s * kAB + n) * kStride] += sum;  // sums over kets are always in double precision
         }
       }
+#if HELD
+      real j_ket[kCD];  // added up row by row of the density, which together take more registers than there are left
+      zero<kCD>(j_ket);
+#pragma unroll
+      for (int a = 0; a < kFunctionsA; ++a) {
+        __syncwarp();
+        contract<1, kCD, 1, kFunctionsB, 0, 1, 0, kCD, true>(v + a * kFunctionsB * kCD, d + (int64{bra.x} + a) * nao + bra.y, nao, real(2.0) * weight,
+                                                             j_ket);
+      }
+      give<kCD, odd(kCD)>(j_ket, strips, bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
+#else
       contract<1, kCD, kFunctionsA, kFunctionsB, 0, 1, kFunctionsB * kCD, kCD>(v, d + int64{bra.x} * nao + bra.y, nao, real(2.0) * weight, strips + lane * odd(kCD));
       flush<kCD>(strips, bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * kFunctionsC : -1);
+#endif
 #endif
     }
 #endif

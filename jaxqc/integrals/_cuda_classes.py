@@ -22,12 +22,16 @@ _REGISTER_SIZE = 139
 # Up to this size there are registers enough to keep a primitive of the ket through the loop over those of the bra.
 _KET_OUTER_SIZE = 18
 _BLOCK = 128
+# (ab|cd) and sums over them that a thread has at once where all (e0|f0) are in shared memory: more do not fit into registers.
+_SLICE = 84
 
 # Bytes of shared memory a group of lanes may take for the exchange of (ab|f0), which is sliced by a where that is more;
 # for sums of J, or it takes fewer quartets at a time; and a block, which then has fewer groups.
 _EXCHANGE_BYTES = 50_000
 _SUM_BYTES = 20_000
 _BLOCK_BYTES = 110_000
+# What a block of threads with a quartet each may take: that of every GPU since sm_80, but for its queues.
+_REGISTER_BYTES = 161 * 1024
 
 
 class Quartets(enum.IntEnum):
@@ -188,7 +192,7 @@ def kernel(
     if variant.short:
         defines["SHORT"] = 1
     if registers:
-        block, group, together, file = _BLOCK, 1, 1, "eri_register.cu"
+        group, together, file = 1, 1, "eri_register.cu"
         na, nb, nc, nd = (size(l) for l in bra + ket)
         defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
         plain = variant.sets == 1 and not (variant.cart or single or bound)
@@ -197,11 +201,12 @@ def kernel(
         sliced = held == ncomp(*ket)
         strip = na * (nc + nd) if sliced else max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held)
         strip = (ncomp(*bra) * held + strip if sliced else strip) | 1
-        shared = 0 if bound else (4 if single else 8) * block * strip
-        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
         apart = variant.coulomb and columns is not None
-        shared += 8 * block * na * nb if apart else 0
-        defines |= {"HELD": held, "SUMS_APART": int(apart), "SLICED": int(sliced)}
+        bytes_each = 0 if bound else (4 if single else 8) * strip + (8 * na * nb if apart else 0)
+        block = min(_BLOCK, _REGISTER_BYTES // max(bytes_each, 1) // 32 * 32)
+        shared = block * bytes_each
+        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
+        defines |= {"HELD": held, "SUMS_APART": int(apart), "SLICED": max(1, min(na, (_SLICE - nb * (nc + nd) - nc * nd) // (nb * nc * nd))) if sliced else 0}
     else:
         block, group, together, slice_a, needed = _lane_shape(bra, ket, size, variant.sets, single)
         file, shared = "eri_lanes.cu", block // group * needed
