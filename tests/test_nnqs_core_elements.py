@@ -1,5 +1,7 @@
 """Configurations, Hamiltonians and matrix elements of selected CI, against PySCF for all determinants."""
 
+import bisect
+import itertools
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,8 +20,8 @@ from pyscf import fci, mcscf
 from pyscf.tools import fcidump as pyscf_fcidump
 
 import jaxqc
-from jaxqc.nnqs import Hamiltonian, all_configurations, aufbau, diagonal, element, pack, unpack
-from jaxqc.nnqs._bits import search, word_count
+from jaxqc.nnqs import Hamiltonian, _bits, all_configurations, aufbau, diagonal, element, pack, unpack
+from jaxqc.nnqs._bits import word_count
 
 N2 = "N 0 0 0; N 0 0 1.0977"
 
@@ -41,8 +43,19 @@ def test_pack_and_unpack(norb):
     numbers = ["".join("01"[int(x)] for x in row[:, ::-1].ravel()) for row in occupied]
     by_key = np.lexsort(np.asarray(keys).T[::-1])
     assert [numbers[k] for k in by_key] == sorted(numbers)
-    order = jnp.asarray(np.asarray(keys)[by_key])
-    np.testing.assert_array_equal(search(order, order), np.arange(50) if norb > 6 else search(order, order))
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("words", [1, 2])
+def test_search(words, on_gpu, monkeypatch):
+    monkeypatch.setattr(_bits, "on_gpu", lambda: on_gpu)  # without a loop there
+    random = np.random.default_rng(words).integers(0, 6, (40, words), np.uint64)
+    keys = random[np.lexsort(random.T[::-1])]
+    queries = [*itertools.product(range(7), repeat=words), (int(_bits.SENTINEL),) * words]
+    expected = [bisect.bisect_left([tuple(key) for key in keys.tolist()], query) for query in queries]
+    found = _bits.search(jnp.asarray(keys), jnp.asarray(np.array(queries, np.uint64)))
+    assert found.dtype == jnp.int32 and found.tolist() == expected
+    assert _bits.search(jnp.asarray(keys[:0]), jnp.asarray(keys)).tolist() == [0] * 40
 
 
 def test_all_configurations():

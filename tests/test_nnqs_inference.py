@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxqc.gpu import build
-from jaxqc.nnqs import _cuda_network, _network, all_configurations, evaluate
+from jaxqc.nnqs import _cuda_network, _network, all_configurations, evaluate, unpack
+from jaxqc.nnqs._bits import SENTINEL
 from jaxqc.nnqs._cuda_network import network_unit, random_weights
 from jaxqc.nnqs._network import Shape, log_probability, plain
 from jaxqc.nnqs._train import Sector
@@ -131,6 +132,24 @@ def test_networks_may_ask_for_larger_batches():
     keys = all_configurations(4, 2, 2).keys[:20]
     assert np.all(evaluate(Network().apply, None, keys, Sector(4, 2, 2), batch=4)[0] == 8)
     assert np.all(evaluate(lambda *a: Network().apply(*a), None, keys, Sector(4, 2, 2), batch=4)[0] == 4)
+
+
+def test_batches_of_unused_rows_do_not_pass_the_network():
+    keys = all_configurations(4, 2, 2).keys
+    padded = jnp.concatenate([keys[:10], jnp.full((10, 1), SENTINEL)])
+    seen = []
+
+    def apply(_, occupations):
+        jax.debug.callback(lambda x: seen.append(np.asarray(x).tolist()), occupations[:, 0, 0])
+        size = jnp.where(occupations[:, 0], 2.0 ** np.arange(4), 0.0).sum(axis=1)
+        return size, -size
+
+    found = np.asarray(evaluate(apply, None, padded, Sector(4, 2, 2), batch=4))
+    jax.effects_barrier()
+    occupied = np.asarray(unpack(keys[:10], 4))[:, 0]
+    np.testing.assert_array_equal(found[0, :10], occupied @ 2.0 ** np.arange(4))
+    np.testing.assert_array_equal(found[1], np.where(np.arange(20) < 12, -found[0], 0))
+    assert len(seen) == 3 and np.all(found[0, 12:] == -1e30)
 
 
 def test_fresh_kernels_are_compared_with_plain_jax(on_gpu, monkeypatch):

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqc._platform import on_gpu
+
 SENTINEL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -151,7 +153,7 @@ def search(keys, queries) -> jax.Array:
     """
     size = keys.shape[0]
     if keys.shape[-1] == 1:
-        return jnp.searchsorted(keys[:, 0], queries[:, 0]).astype(jnp.int32)
+        return sorted_positions(keys[:, 0], queries[:, 0])
     low = jnp.zeros(queries.shape[0], jnp.int32)
     high = jnp.full(queries.shape[0], size, jnp.int32)
 
@@ -161,4 +163,10 @@ def search(keys, queries) -> jax.Array:
         before = less(keys[jnp.minimum(middle, size - 1)], queries) & (low < high)
         return jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
 
-    return jax.lax.fori_loop(0, max(size, 1).bit_length(), step, (low, high))[0] if size else low
+    steps = max(size, 1).bit_length()
+    return jax.lax.fori_loop(0, steps, step, (low, high), unroll=on_gpu())[0] if size else low
+
+
+def sorted_positions(numbers, queries) -> jax.Array:
+    """`jax.numpy.searchsorted` of numbers, int32, without a loop on GPUs, which would copy its variables each time."""
+    return jnp.searchsorted(numbers, queries, method="scan_unrolled" if on_gpu() else "scan").astype(jnp.int32)

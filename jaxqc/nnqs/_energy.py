@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxqc._platform import on_gpu
+from jaxqc.nnqs._bits import sorted_positions
 from jaxqc.nnqs._mesh import gathered
 
 
@@ -113,7 +114,7 @@ def row_sums(terms, rows, number: int) -> jax.Array:
     from jaxqc.nnqs import _cuda_coupling
 
     def forward(rows, terms):
-        start = jnp.searchsorted(rows, jnp.arange(number + 1, dtype=rows.dtype)).astype(jnp.int32)
+        start = sorted_positions(rows, jnp.arange(number + 1, dtype=rows.dtype))
         sums = _cuda_coupling.row_sums(start, terms)
         return jnp.where(jnp.all(rows[1:] >= rows[:-1]), sums, jnp.nan)  # loud rather than wrong
 

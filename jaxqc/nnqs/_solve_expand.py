@@ -22,15 +22,11 @@ from jaxqc.nnqs._tables import tables_of
 
 def sources_in_batch(ham, memory: int) -> int:
     """How many configurations are coupled at once within a budget of memory in bytes, a power of two, at least 16."""
-    return max(1 << (int(memory) // (64 * max(_most_coupled(ham), 1))).bit_length() >> 1, 16)
-
-
-def _most_coupled(ham):
-    """How many configurations can be coupled to one."""
-    return sum(
+    bound = sum(
         n * (ham.norb - n) * (1 + (n - 1) * (ham.norb - n - 1) // 4 + other * (ham.norb - other) // 2)
         for n, other in ((ham.nalpha, ham.nbeta), (ham.nbeta, ham.nalpha))
     )
+    return max(1 << (int(memory) // (64 * max(bound, 1))).bit_length() >> 1, 16)
 
 
 def candidates(ham, configurations, epsilon: float, memory: int) -> Configurations:
@@ -38,46 +34,52 @@ def candidates(ham, configurations, epsilon: float, memory: int) -> Configuratio
     return _expanded(ham, configurations, epsilon, memory)[0]
 
 
-_rooms: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # rows that were needed, by Hamiltonian
+_known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _known_of(ham, epsilon):
+    """A threshold on the device, and rows that were needed with it before, by numbers of sources."""
+    known = _known.setdefault(ham, {})
+    if epsilon not in known:
+        known[epsilon] = jax.device_put(np.float64(epsilon)), {}
+    return known[epsilon]
 
 
 def _expanded(ham, configurations, epsilon, memory):
     """`candidates`, and the couplings in batches of sources: the position of the first one, and `Coupled`.
 
-    GPUs wait for every number that is brought back from them. So arrays are as long as they had to be for as many
+    GPUs wait for every number that is brought to them or back. So arrays are as long as they had to be for as many
     sources before, and one look at the end of a batch tells whether that is right.
     """
     total, size = int(configurations.count), sources_in_batch(ham, memory)
-    rows = configurations.keys.shape[0] if total <= size else size  # a single batch is the set as it is
-    couple = partial(_couple, ham, tables_of(ham), *configurations, np.float64(epsilon), rows=rows)
-    rooms, union, capacity, made = _rooms.setdefault(ham, {}), configurations.keys, 0, []
+    limit, rooms = _known_of(ham, float(epsilon))
+    couple = partial(_couple, ham, tables_of(ham), *configurations, limit)
+    single = {"start": None, "rows": configurations.keys.shape[0]}  # the set as it is
+    union, count, capacity, made = configurations.keys, configurations.count, 0, []
     for start in range(0, max(total, 1), size):
-        key = float(epsilon), total, size, start
-        capacity, room = rooms.get(key) or (capacity or _estimated(ham, configurations, epsilon, size), 0)
+        part = single if total <= size else {"start": np.int32(start), "rows": size}
+        capacity, room = rooms.get((total, size, start)) or (capacity or _estimated(couple, total, size), 0)
         while True:
-            coupled = couple(np.int32(start), capacity=capacity)
-            everything, count = _merged(union, coupled.keys)
+            coupled = couple(**part, capacity=capacity)
+            everything, count = _merged(union, coupled)
             keys = _resized(everything, size=room) if room else everything
-            number, unique = map(int, jax.device_get((coupled.count, count)))
-            if number <= capacity:
+            if int(count) >= 0:
                 break
-            capacity = round_capacity(number)
-        room = round_capacity(unique)
+            capacity = round_capacity(int(coupled.count))
+        room = round_capacity(int(count))
         union = keys if keys.shape[0] == room else _resized(everything, size=room)
-        rooms[key] = capacity, room
-        made.append((np.int32(start), capacity))
-    again = ((start, couple(start, capacity=capacity)) for start, capacity in made)
+        rooms[total, size, start] = capacity, room
+        made.append((start, {**part, "capacity": capacity}))
+    again = ((start, couple(**part)) for start, part in made)
     # Within the budget they are made once.
-    return Configurations(union, count), [(np.int32(0), coupled)] if total <= size else again
+    return Configurations(union, count), [(0, coupled)] if total <= size else again
 
 
-def _estimated(ham, configurations, epsilon, size):
-    """Rows for the couplings of the first `size` sources of a set, from a few of them."""
-    few, total = 64, int(configurations.count)
-    operands = ham, tables_of(ham), *configurations, np.float64(epsilon), np.int32(0)
-    number = int(_couple(*operands, capacity=1, rows=few).count)
-    each = min(1.1 * number / max(min(few, total), 1), _most_coupled(ham))
-    return round_capacity(math.ceil(each * min(size, total)))
+def _estimated(couple, total, size):
+    """Rows for the couplings of the first `size` of `total` sources, from a few of them."""
+    few = 64
+    number = int(couple(start=np.int32(0), rows=few, capacity=1).count)
+    return round_capacity(math.ceil(1.1 * number * min(size, total) / max(min(few, total), 1)))
 
 
 @partial(jax.jit, static_argnames=("capacity", "rows"))
@@ -90,8 +92,10 @@ def _couple(ham, tables, keys, count, epsilon, start, *, capacity, rows):
 
 
 @jax.jit
-def _merged(a, b):
-    return deduplicate(jnp.concatenate([a, b]))
+def _merged(keys, coupled):
+    """Sorted unique keys of both, and their number; -1 where couplings are incomplete."""
+    keys, count = deduplicate(jnp.concatenate([keys, coupled.keys]))
+    return keys, jnp.where(coupled.count <= coupled.keys.shape[0], count, -1)
 
 
 @partial(jax.jit, static_argnames="size")
@@ -103,7 +107,7 @@ def connected_links(ham, configurations, epsilon: float, memory: int) -> tuple[j
     """Keys of a set and of all that is coupled to it, and the `Links` of the energy `connected`."""
     (union, _), couplings = _expanded(ham, configurations, epsilon, memory)
     own, entries = _own(ham, union, *configurations)
-    pieces = [entries, *(_located(union, own, coupled, start) for start, coupled in couplings)]
+    pieces = [entries, *(_located(union, own, coupled, np.int32(start)) for start, coupled in couplings)]
     return union, _links(own, pieces, n=union.shape[0])
 
 
@@ -143,19 +147,16 @@ def joined(configurations: Configurations, joining) -> Configurations:
 def by_amplitude(ham, union: Configurations, log_amplitude, size: int) -> Configurations:
     """The `size` candidates of largest |psi|, the lowest configuration always among them (arXiv:2604.15768)."""
     size, electrons = min(size, int(union.count)), (ham.norb, ham.nalpha, ham.nbeta)
-    return _best(*union, log_amplitude, np.int32(size), electrons=electrons, rows=round_capacity(size))
+    return _best(*union, log_amplitude, electrons=electrons, size=size)
 
 
-@partial(jax.jit, static_argnames=("electrons", "rows"))
-def _best(keys, count, log_amplitude, size, *, electrons, rows):
+@partial(jax.jit, static_argnames=("electrons", "size"))
+def _best(keys, count, log_amplitude, *, electrons, size):
     """The `size` best of a set, sorted; scores that agree to six decimals are ties, and the lower key wins."""
-    n = keys.shape[0]
+    n, rows = keys.shape[0], round_capacity(size)
     log_score = jnp.where(jnp.all(keys == aufbau(*electrons), axis=1), jnp.inf, log_amplitude)
     # Whole numbers, which GPUs sort faster than others.
     steps = jnp.clip(jnp.round(-log_score * 1e6), -(2.0**62), 2.0**62).astype(jnp.int64)
     rank = jnp.where(jnp.arange(n, dtype=jnp.int32) < count, (steps + 2**62).astype(jnp.uint64), SENTINEL)
     _, order = jax.lax.sort((rank, jnp.arange(n, dtype=jnp.int32)), num_keys=1, is_stable=True)
-    order = order[:rows]
-    chosen = jnp.sort(jnp.where(jnp.arange(order.shape[0], dtype=jnp.int32) < size, order, n))
-    best = keys.at[chosen].get(mode="fill", fill_value=SENTINEL)
-    return Configurations(padded_keys(best, rows), jnp.minimum(size, count))
+    return Configurations(padded_keys(keys[jnp.sort(order[:size])], rows), jnp.minimum(size, count))

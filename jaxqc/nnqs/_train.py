@@ -102,7 +102,15 @@ def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 409
         log_amplitude, phase = apply(parameters, occupations_of(chunk, sector))
         return log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
 
-    log_amplitude, phase = jax.lax.map(one, chunks(keys, batch))
+    def nothing(chunk):  # as outside of the sector
+        return jnp.full(chunk.shape[0], -1e30), jnp.zeros(chunk.shape[0])
+
+    def used(chunk):
+        return jax.lax.cond(jnp.any(chunk != SENTINEL), one, nothing, chunk)
+
+    # Lists are padded to few lengths, by up to a quarter.
+    items = chunks(keys, batch)
+    log_amplitude, phase = jax.lax.map(used if items.shape[0] > 1 else one, items)
     return log_amplitude.reshape(-1)[:n], phase.reshape(-1)[:n]
 
 
