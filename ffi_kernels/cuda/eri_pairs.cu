@@ -7,6 +7,7 @@ typedef unsigned long long uint64;
 #define TILE 32
 #define CUT 2e-16            // primitive pairs whose charge distribution is smaller are dropped, as on the CPU
 #define LARGEST_TERMS 100.0  // of a horizontal recurrence; beyond, the pair is based on its other shell if that has smaller ones
+#define HALVED 4             // l of contracted shells whose products are shared out, from here on; see _cuda_pairs.py
 #define SERIAL ((1ull << 20) - 1)  // low bits of a key, which number the products of primitives
 
 struct Shell {
@@ -40,9 +41,17 @@ __device__ __forceinline__ double square_distance(const double* u, const double*
   return x * x + y * y + z * z;
 }
 
+// Whether the pair (i, j) has a product. A recurrence based on the farther shell loses digits: of two contracted shells of the same high l,
+// on different centres, (i, j) has the products near i and (j, i) those near j.
+__device__ __forceinline__ bool belongs(const Shell& s, const Shell& u, int i, int j, double a, double b, double r2) {
+  if (s.l != u.l || s.l < HALVED || s.nprim * u.nprim == 1) return true;
+  return r2 == 0.0 || a == b ? i >= j : a > b;
+}
+
 // The shells of each pair in natural order, and how many of its primitives survive. `blocks` lists, for runs of pairs whose shells
-// have the same l and number of primitives: the first pair, where the shells i and j of the run begin in `order`, and the number of
-// shells j, or 0 where both run over the same shells and each unordered pair is meant once.
+// have the same l and number of primitives: the first pair, where the shells i and j of the run begin in `order`, the number of
+// shells j, or 0 where both run over the same shells and each unordered pair is meant once, and 1 where these are the pairs (j, i) beside
+// others (i, j), which are never of one shell.
 extern "C" __global__ void pairs_count(const int* blocks, const int* order, const Shell* shells, const double* centers,
                                        const double* exponents, const double* coefficients, int* pairs, int* counts, int nblock, int npair) {
   const int t = blockIdx.x * blockDim.x + threadIdx.x;
@@ -50,9 +59,9 @@ extern "C" __global__ void pairs_count(const int* blocks, const int* order, cons
   int low = 0, high = nblock;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (blocks[4 * middle] <= t ? low : high) = middle;
+    (blocks[5 * middle] <= t ? low : high) = middle;
   }
-  const int* block = blocks + 4 * low;
+  const int* block = blocks + 5 * low;
   const long long k = t - block[0];
   long long row, column;
   if (block[3]) {
@@ -63,10 +72,11 @@ extern "C" __global__ void pairs_count(const int* blocks, const int* order, cons
     while (row * (row + 1) / 2 > k) --row;
     while ((row + 1) * (row + 2) / 2 <= k) ++row;
     column = k - row * (row + 1) / 2;
+    row += block[4];
   }
   int i = order[block[1] + row], j = order[block[2] + column];
   Shell s = shells[i], u = shells[j];
-  if (s.l == u.l && i < j) {
+  if (s.l == u.l && (i < j) != block[4]) {
     const int other = i;
     i = j;
     j = other;
@@ -75,7 +85,7 @@ extern "C" __global__ void pairs_count(const int* blocks, const int* order, cons
     u = v;
   }
   const double r2 = square_distance(centers + 3 * i, centers + 3 * j), r = sqrt(r2);
-  const bool compare = s.l == u.l && s.l > 0;
+  const bool compare = s.l == u.l && s.l > 0 && (s.l < HALVED || s.nprim * u.nprim == 1);
   double terms = 0.0, others = 0.0;
   int count = 0;
   for (int m = 0; m < s.nprim; ++m) {
@@ -83,7 +93,7 @@ extern "C" __global__ void pairs_count(const int* blocks, const int* order, cons
     for (int n = 0; n < u.nprim; ++n) {
       const double b = exponents[u.first + n];
       const Product w = product(a, b, ca * coefficients[u.first + n], r2);
-      count += size_of(w, a, b, r, s.l, u.l) > CUT;
+      count += belongs(s, u, i, j, a, b, r2) && size_of(w, a, b, r, s.l, u.l) > CUT;
       if (compare) {
         const double reach = r * b * w.inverse + w.width, other = r * a * w.inverse + w.width;
         terms += 5.0 * charge(w) * power(reach, s.l) * power(reach + r, s.l);
@@ -131,7 +141,7 @@ extern "C" __global__ void pairs_fill(const int* order, const int* natural, cons
       for (int n = u.nprim - 1; n >= 0 && found < count; --n) {
         const double b = exponents[u.first + n];
         const double size = size_of(product(a, b, ca * coefficients[u.first + n], r2), a, b, r, s.l, u.l);
-        if (!(size > CUT)) continue;
+        if (!(size > CUT && belongs(s, u, i, j, a, b, r2))) continue;
         key = (static_cast<uint64>(__double_as_longlong(size)) | SERIAL) - static_cast<uint64>(m * u.nprim + n);
         if (count > 1) keys[base + TILE * found] = key;
         ++found;

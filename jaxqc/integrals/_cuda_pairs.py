@@ -25,6 +25,8 @@ DROPPED = -1e30  # in place of the Schwarz bound of a dropped pair
 _TILE = 32  # pairs whose primitives are interleaved; see eri_pairs.cu
 _MOST_PRODUCTS = 1 << 20  # of primitives of a pair; see eri_pairs.cu
 _BLOCK = 128
+# Two contracted shells of the same l from here on make two pairs, (i, j) and (j, i); see eri_pairs.cu.
+_HALVED = 4
 # A pair is dropped where its integrals with all others are below this part of the threshold: densities may exceed 1.
 _MARGIN = 1e-3
 
@@ -46,7 +48,7 @@ class PairPlan:
     npair: int
     capacity: int
     nbucket: int
-    blocks: tuple[tuple[int, int, int, int], ...]
+    blocks: tuple[tuple[int, int, int, int, int], ...]
     order: tuple[int, ...]
 
 
@@ -92,14 +94,16 @@ def plan(ls: tuple[int, ...], nprims: tuple[int, ...], cart: bool) -> PairPlan:
     for la, lb in ((la, lb) for la in runs for lb in runs if lb <= la):
         found = []
         for (ka, a), (kb, b) in itertools.product(enumerate(runs[la]), enumerate(runs[lb])):
-            if la != lb or ka > kb:
-                found.append((a[0] * b[0], a[1], b[1], b[2], a[2] * b[2]))
-            elif ka == kb:
-                found.append((a[0] * b[0], a[1], b[1], 0, a[2] * (a[2] + 1) // 2))
+            products = a[0] * b[0]
+            for turned in range(1 + (la == lb >= _HALVED and products > 1)):
+                if la != lb or ka > kb:
+                    found.append((products, a[1], b[1], b[2], a[2] * b[2], turned))
+                elif ka == kb:
+                    found.append((products, a[1], b[1], 0, a[2] * (a[2] + 1 - 2 * turned) // 2, turned))
         found.sort(key=lambda block: -block[0])
         first, most = npair, found[0][0]
-        for products, row, column, width, count in found:
-            blocks.append((npair, row, column, width))
+        for products, row, column, width, count, turned in found:
+            blocks.append((npair, row, column, width, turned))
             ends.append((_bucket_end(products, most), count))
             npair += count
         classes.append((la, lb, first, npair - first))
