@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxqc.nnqs import all_configurations, make_mesh
 from jaxqc.nnqs._ansatz import Transformer
+from jaxqc.nnqs._bits import padded_keys
 from jaxqc.nnqs._mesh import fetch, put
 from jaxqc.nnqs._mesh_train import MeshNetwork, _gradient
 from jaxqc.nnqs._train import Sector, occupations_of
@@ -34,6 +35,11 @@ def main():
     for devices in (1, 8):
         network = MeshNetwork(make_mesh(devices), module.apply, SECTOR, 64)  # one batch a share
         outputs = network.evaluate(parameters, keys)
+        # Shares take batches in turns, and leave out those of unused rows.
+        many = network._replace(batch=4).evaluate(parameters, padded_keys(keys, 2 * len(keys)))
+        for whole, some in zip(outputs, many, strict=True):
+            np.testing.assert_allclose(some[: len(keys)], whole, rtol=1e-5, atol=1e-5)
+        assert np.all(np.asarray(many[0])[-len(keys) // 2 :] == -1e30)
         dealt, total = network.deal(keys, derivatives=True)
         operands = put(network.mesh, (parameters, tuple(jnp.pad(slopes, ((0, 0), (0, total - len(keys)))))), P())
         gradient = _gradient(operands[0], dealt, operands[1], network=network)

@@ -22,7 +22,7 @@ from jaxqc.nnqs._mesh import (
     share_sum,
     shares_of,
 )
-from jaxqc.nnqs._train import Sector, TrainState, apply_updates, inference_batch, occupations_of
+from jaxqc.nnqs._train import Sector, TrainState, apply_updates, inference_batch, occupations_of, where_used
 
 
 class MeshNetwork(NamedTuple):
@@ -41,15 +41,20 @@ class MeshNetwork(NamedTuple):
     def deal(self, keys, derivatives: bool = False) -> tuple[jax.Array, int]:
         """Keys (n, words) in shares and batches, (shares, batches, rows, words) with sentinels after them.
 
-        Batches are smaller for `backward`.
+        The shares take batches in turns, so that each has its part of those that are sentinels only. For `backward`
+        batches are smaller, and those of a share come one after the other.
         """
         shares = shares_of(self.mesh)
         share = max(1, -(-len(keys) // shares))
         batches = -(-share // (self.batch if derivatives else inference_batch(self.apply, self.batch)))
         rows = -(-share // batches)
         total = shares * batches * rows
-        padded = padded_keys(keys, total).reshape(shares, batches, rows, -1)
-        return put(self.mesh, padded, P(self.axis)), total
+        padded = padded_keys(keys, total)
+        if derivatives:
+            dealt = padded.reshape(shares, batches, rows, -1)
+        else:
+            dealt = padded.reshape(batches, shares, rows, -1).swapaxes(0, 1)
+        return put(self.mesh, dealt, P(self.axis)), total
 
     def one(self, parameters, keys) -> tuple[jax.Array, jax.Array]:
         """Log-amplitudes and phases of one batch."""
@@ -61,9 +66,13 @@ class MeshNetwork(NamedTuple):
 
         flat = dealt.reshape(-1, *dealt.shape[2:])
         rows = len(flat) * self.mesh.devices.size
-        out = share_by_share(lambda keys: self.one(parameters, keys), flat, flat, rows)
-        log_amplitude, phase = (gathered(x.reshape(-1), self.axis) for x in out)
+        out = share_by_share(lambda keys: where_used(partial(self.one, parameters), keys), flat, flat, rows)
+        log_amplitude, phase = (self.in_turns(x.reshape(dealt.shape[:3])) for x in out)
         return log_amplitude, phase
+
+    def in_turns(self, x) -> jax.Array:
+        """Within the mesh: what belongs to (shares, batches, rows) of this device, of all in the order of the list."""
+        return gathered(x, self.axis).swapaxes(0, 1).reshape(-1, *x.shape[3:])
 
     def evaluate(self, parameters, keys) -> tuple[jax.Array, jax.Array]:
         """As `jaxqc.nnqs.evaluate`, for parameters that every process has."""
@@ -122,8 +131,7 @@ def _rows_at(dealt, places, *, network):
     """Keys at places of the list that is dealt out, on all devices; sentinels beyond its end."""
 
     def local(dealt, places):
-        flat = gathered(dealt.reshape(-1, dealt.shape[-1]), network.axis)
-        return flat.at[places].get(mode="fill", fill_value=SENTINEL)
+        return network.in_turns(dealt).at[places].get(mode="fill", fill_value=SENTINEL)
 
     return over_mesh(local, network.mesh, (P(network.axis), P()), P())(dealt, places)
 

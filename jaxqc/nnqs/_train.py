@@ -81,6 +81,18 @@ def chunks(keys, batch: int) -> jax.Array:
     return padded.reshape(-1, batch, keys.shape[1])
 
 
+def where_used(network: Callable, keys) -> tuple[jax.Array, jax.Array]:
+    """What a network gives for a batch, unless all of it are sentinels: lists are padded to few lengths, by a quarter.
+
+    Those have the amplitude of configurations outside of the sector.
+    """
+
+    def nothing(keys):
+        return jnp.full(keys.shape[0], -1e30), jnp.zeros(keys.shape[0])
+
+    return jax.lax.cond(jnp.any(keys != SENTINEL), network, nothing, keys)
+
+
 @partial(jax.jit, static_argnames=("apply", "sector", "batch"))
 def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 4096) -> tuple[jax.Array, jax.Array]:
     """Log-amplitudes and phases of many configurations, in batches.
@@ -102,15 +114,8 @@ def evaluate(apply: Callable, parameters, keys, sector: Sector, batch: int = 409
         log_amplitude, phase = apply(parameters, occupations_of(chunk, sector))
         return log_amplitude.astype(jnp.float64), phase.astype(jnp.float64)
 
-    def nothing(chunk):  # as outside of the sector
-        return jnp.full(chunk.shape[0], -1e30), jnp.zeros(chunk.shape[0])
-
-    def used(chunk):
-        return jax.lax.cond(jnp.any(chunk != SENTINEL), one, nothing, chunk)
-
-    # Lists are padded to few lengths, by up to a quarter.
     items = chunks(keys, batch)
-    log_amplitude, phase = jax.lax.map(used if items.shape[0] > 1 else one, items)
+    log_amplitude, phase = jax.lax.map(partial(where_used, one) if items.shape[0] > 1 else one, items)
     return log_amplitude.reshape(-1)[:n], phase.reshape(-1)[:n]
 
 
