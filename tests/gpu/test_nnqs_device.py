@@ -10,6 +10,7 @@ from jaxqc.nnqs import (
     Configurations,
     Hamiltonian,
     all_configurations,
+    connected_links,
     couple,
     deduplicate,
     density_matrices,
@@ -21,7 +22,9 @@ from jaxqc.nnqs import (
 )
 from jaxqc.nnqs._bits import SENTINEL
 from jaxqc.nnqs._cuda_network import random_weights
+from jaxqc.nnqs._energy import local_products
 from jaxqc.nnqs._network import Shape, log_probability, plain
+from jaxqc.nnqs._solve_expand import by_amplitude, candidates
 from jaxqc.nnqs._sparse import product, sparse_from_pairs, sparse_in_batches
 from jaxqc.nnqs._tables import tables_of
 
@@ -67,6 +70,28 @@ def test_coupled_configurations_are_those_of_the_cpu(words, epsilon):
     for a, b in zip(found[:3], expected[:3], strict=True):
         np.testing.assert_array_equal(a[:count], b[:count])
     assert np.all(np.asarray(found.keys[count:]) == SENTINEL)
+
+
+@pytest.mark.parametrize("words", [1, 2])
+@pytest.mark.parametrize("memory", [1 << 14, 1 << 30])  # batches of 16 sources, and one
+def test_links_and_choices_are_those_of_the_cpu(words, memory):
+    make = cases(words)
+
+    def found():
+        ham, configurations = make()
+        runs = []
+        for _ in range(2):  # the second time sizes of arrays are known
+            union, links = connected_links(ham, configurations, 1e-10, memory)
+            log_amplitude = -0.1 * jnp.arange(union.shape[0], dtype=jnp.float64) % 1.7
+            chosen = by_amplitude(ham, candidates(ham, configurations, 1e-10, memory), log_amplitude, 25)
+            runs.append((union, *chosen, links.members, local_products(log_amplitude, log_amplitude, links)))
+        return runs
+
+    expected = on_cpu(found)
+    for run in found():
+        for a, b in zip(run[:4], expected[0][:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(run[4], expected[0][4], atol=1e-12)
 
 
 @pytest.mark.parametrize("words", [1, 2])
