@@ -87,7 +87,8 @@ def _in_single_precision(lmax, low=0):
 def _others(lmax, variant=_PLAIN):
     """Bounds, and sums of kets."""
     bounds = [cuda_classes.kernel(p, p, variant, bound=True) for p in _pairs(lmax)]
-    return bounds + [cuda_classes.ket_kernel(p, variant) for p in _pairs(lmax)]
+    kets = {(ket, cuda_classes.ket_axes(bra, ket)) for bra, ket in cuda_classes.classes(_pairs(lmax))}
+    return bounds + [cuda_classes.ket_kernel(ket, variant, axes) for ket, axes in sorted(kets)]
 
 
 def test_classes_to_d_stay_within_their_resources():

@@ -276,6 +276,10 @@ def test_horizontal_recurrence_is_the_polynomial_identity(pair):
             found = hrr.hrr_graph(la, lb, mask, fused).evaluate(list(e), list(a - b))  # pyright: ignore[reportArgumentType]
             scale = np.abs(e).max() * max(1, np.abs(a - b).max()) ** lb
             np.testing.assert_allclose(found, target.ravel(), rtol=0, atol=1e-13 * scale)
+        given = hrr.hrr_graph(la, lb, mask, given=True)  # pyright: ignore[reportArgumentType]
+        np.testing.assert_allclose(
+            given.evaluate(list(expected.ravel()), []), target.ravel(), rtol=0, atol=1e-13 * scale
+        )
 
 
 @pytest.mark.parametrize("pair", emit.pairs(4), ids=emit.class_name)

@@ -1,4 +1,4 @@
-// J of ket pairs, collected as (f0| by eri_lanes, carried to (cd| and added to J.
+// J of ket pairs, collected as (f0| or the Cartesian (cd| by eri_lanes, carried to (cd| and added to J.
 #include "eri_quartets.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)

@@ -10,9 +10,10 @@ constexpr int kTogether = TOGETHER;                          // quartets of a gr
 constexpr int kGroups = BLOCK / kGroup;
 static_assert(kF <= 32 || kGroups == 1, "groups of several warps have a block of their own");
 
-// Tables g[(axis * kRoots + root) * kRootStride + f * kRow + e]; twice an odd number of doubles a root avoids bank conflicts.
+// Tables g[(axis * kRoots + root) * kRootStride + f * kRow + e], or with c * (LD + 1) + d in place of f; twice an odd number of doubles a root avoids bank conflicts.
 constexpr int kRow = kLE + 1 + (kLE + 1) % 2;
-constexpr int kRootStride = (kLF + 1) * kRow + ((kLF + 1) * kRow / 2 % 2 == 0 ? 2 : 0);
+constexpr int kRows = KET_AXES ? (LC + 1) * (LD + 1) : kLF + 1;
+constexpr int kRootStride = kRows * kRow + (kRows * kRow / 2 % 2 == 0 ? 2 : 0);
 constexpr int kTables = 3 * kRoots * kRootStride;
 
 __device__ const unsigned char component_x[kF] = {COMPONENTS_X}, component_y[kF] = {COMPONENTS_Y}, component_z[kF] = {COMPONENTS_Z};
@@ -67,6 +68,20 @@ __device__ __forceinline__ void table_2d(real* g, real c00, real d00, real b00, 
       now[e] = next[e];
       g[(f + 1) * kRow + e] = next[e];
     }
+  }
+}
+
+// Column e of a table carried from (f, 0) to (c, d).
+__device__ __forceinline__ void carry_ket(real* g, real cd) {
+  real level[kLF + 1];
+#pragma unroll
+  for (int f = 0; f <= kLF; ++f) level[f] = g[f * kRow];
+#pragma unroll
+  for (int d = 0; d <= LD; ++d) {
+#pragma unroll
+    for (int c = 0; c <= LC; ++c) g[(c * (LD + 1) + d) * kRow] = level[c];
+#pragma unroll
+    for (int f = 0; f < kLF - d; ++f) level[f] = level[f + 1] + cd * level[f];
   }
 }
 
@@ -138,6 +153,13 @@ __device__ __forceinline__ void for_tables(const Group& group, const Pairs& pair
                axis == 2 ? group.roots[kRoots + r] * s.prefactor : real(1.0));
     }
     group_sync();
+#if KET_AXES
+    for (int w = group.active ? group.f : 3 * kRoots * (kLE + 1); w < 3 * kRoots * (kLE + 1); w += kF) {
+      const int which = w / (kLE + 1), e = w - which * (kLE + 1);
+      carry_ket(group.area + which * kRootStride + e, c[3 + which / kRoots]);
+    }
+    group_sync();
+#endif
     const real *gx = group.area + fx * kRow, *gy = group.area + kRoots * kRootStride + fy * kRow;
     const real* gz = group.area + 2 * kRoots * kRootStride + fz * kRow;
     body(ip, iq, gx, gy, gz);

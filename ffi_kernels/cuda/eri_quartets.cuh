@@ -30,6 +30,10 @@ constexpr bool kSingle = SINGLE;
 #endif
 
 #include "eri_class.h"
+// Whether the recurrence of the ket runs on the tables of each axis (lane tier): then the Cartesian (cd| are there in place of (f0|.
+#ifndef KET_AXES
+#define KET_AXES 0
+#endif
 #if SHORT
 #include "eri_short.cuh"
 #define REACH_PARAMETERS , const float4 *places, const float2 *charges
@@ -44,7 +48,7 @@ typedef unsigned long long uint64;
 
 constexpr int kFunctionsA = functions(LA), kFunctionsB = functions(LB), kFunctionsC = functions(LC), kFunctionsD = functions(LD);
 constexpr int kAB = kFunctionsA * kFunctionsB, kCD = kFunctionsC * kFunctionsD;
-constexpr int kE = levels(LA, LB), kF = levels(LC, LD);
+constexpr int kE = levels(LA, LB), kF = KET_AXES ? levels(LC, 0) * levels(LD, 0) : levels(LC, LD);
 constexpr int kTotal = LA + LB + LC + LD;
 constexpr real kHalf = 0.5;
 constexpr int kTile = 32;             // pairs whose primitives are interleaved

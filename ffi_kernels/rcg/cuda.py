@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from .cartesian import pair_components
+from .cartesian import components, pair_components
 from .emit import emit_hrr, emit_vrr
 from .graph import Class
 from .options import DEFAULT, Options
@@ -43,7 +43,13 @@ def _products(la: int, lb: int) -> Iterator[str]:
 
 @cache
 def class_header(
-    cls: Class, cart: bool, registers: bool, options: Options = DEFAULT, uncontracted: bool = False, apart: int = 0
+    cls: Class,
+    cart: bool,
+    registers: bool,
+    options: Options = DEFAULT,
+    uncontracted: bool = False,
+    apart: int = 0,
+    ket_axes: bool = False,
 ) -> str:
     """The text of ``eri_class.h``.
 
@@ -54,16 +60,26 @@ def class_header(
         options: of the generator.
         uncontracted: the vertical recurrence stores its values instead of adding them to sums.
         apart: of ``emit_vrr``.
+        ket_axes: the lane tier runs the recurrence of the ket on the tables of each axis: instead of (f0| it has the
+            Cartesian (cd|, whose row in a table is c (ld + 1) + d.
     """
     la, lb, lc, ld = cls
     kind = "cart" if cart else "sph"
     text = [_SIZES.format(functions="(l + 1) * (l + 2) / 2" if cart else "2 * l + 1")]
     text += [emit_hrr(*pair, spherical=not cart, options=options) for pair in dict.fromkeys([(la, lb), (lc, ld)])]
-    text += [f"#define HRR_BRA hrr_{kind}_{la}{lb}", f"#define HRR_KET hrr_{kind}_{lc}{ld}"]
+    if ket_axes:
+        text.append("#define KET_AXES 1")
+        text.append(emit_hrr(lc, ld, spherical=not cart, options=options, given=True))
+    given = "given_" if ket_axes else ""
+    text += [f"#define HRR_BRA hrr_{kind}_{la}{lb}", f"#define HRR_KET hrr_{given}{kind}_{lc}{ld}"]
     if registers:
         text.append(emit_vrr(cls, options, accumulate=not uncontracted, name="vrr", apart=apart))
     else:
         text += _products(la, lb)
         for axis, name in enumerate("XYZ"):
-            text.append(f"#define COMPONENTS_{name} {', '.join(str(f[axis]) for f in pair_components(lc, ld))}")
+            if ket_axes:
+                rows = [c[axis] * (ld + 1) + d[axis] for c in components(lc) for d in components(ld)]
+            else:
+                rows = [f[axis] for f in pair_components(lc, ld)]
+            text.append(f"#define COMPONENTS_{name} {', '.join(map(str, rows))}")
     return "\n".join(text) + "\n"

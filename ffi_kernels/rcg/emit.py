@@ -250,17 +250,25 @@ def _sum(group: Sequence[tuple[float, int | None, int]]) -> str:
 
 
 @cache
-def emit_hrr(la: int, lb: int, spherical: bool = True, transposed: bool = False, options: Options = DEFAULT) -> str:
+def emit_hrr(
+    la: int,
+    lb: int,
+    spherical: bool = True,
+    transposed: bool = False,
+    options: Options = DEFAULT,
+    given: bool = False,
+) -> str:
     """The horizontal recurrence of one side, ``hrr_sph_lalb`` or ``hrr_cart_lalb``, or its adjoint ``hrr_t_...``.
 
-    out[(a * nb + b) * SO] from in[e * SI]; the adjoint takes in[(a * nb + b) * SI] to out[e * SO].
+    out[(a * nb + b) * SO] from in[e * SI]; the adjoint takes in[(a * nb + b) * SI] to out[e * SO]. Where the Cartesian
+    (ab| are given, ``hrr_given_...``, they are in[(a * nb + b) * SI], and only the transformation is left.
     """
-    graph = hrr_graph(la, lb, (int(spherical), int(spherical)), options.fusion)
+    graph = hrr_graph(la, lb, (int(spherical), int(spherical)), options.fusion, given)
     graph = graph.transposed() if transposed else graph
     lines = list(_linear_lines(graph))
     text = "\n".join(lines)
     lines.append(" ".join(f"(void)ab{x};" for x in "xyz" if f"ab{x}" not in text))
-    kind = ("t_" if transposed else "") + ("sph" if spherical else "cart")
+    kind = ("given_" if given else "") + ("t_" if transposed else "") + ("sph" if spherical else "cart")
     head = f"hrr_{kind}_{la}{lb}(const R* __restrict__ in, R* __restrict__ out, S abx, S aby, S abz)"
     return _function("int SI, int SO, class S, class R", head, lines)
 

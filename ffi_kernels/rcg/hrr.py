@@ -138,13 +138,14 @@ def _bra_index_first(la: int, lb: int) -> bool:
     return ncart(lb) * work[la] + nsph(la) * work[lb] < ncart(la) * work[lb] + nsph(lb) * work[la]
 
 
-def hrr_graph(la: int, lb: int, mask: tuple[int, int] = (1, 1), fused: bool = True) -> LinearGraph:
+def hrr_graph(la: int, lb: int, mask: tuple[int, int] = (1, 1), fused: bool = True, given: bool = False) -> LinearGraph:
     """The map (e0| -> (ab| of one side; outputs (a, b) with b fastest.
 
     Arguments:
         la, lb: angular momenta of the two shells.
         mask: which of a and b leave as spherical functions (1) or Cartesian ones (0).
         fused: transform an index as soon as the recurrence is done with it; otherwise after the whole block.
+        given: the inputs are the Cartesian (ab| themselves, b fastest; only the transformation is left.
     """
     terms: list[tuple[Term, ...]] = []
     number: dict[Pair, int] = {}
@@ -156,9 +157,10 @@ def hrr_graph(la: int, lb: int, mask: tuple[int, int] = (1, 1), fused: bool = Tr
         terms.append(tuple(group))
         return len(terms) - 1
 
-    for e in pair_components(la, lb):
+    ca, cb = components(la), components(lb)
+    for pair in [(a, b) for a in ca for b in cb] if given else [(e, zero) for e in pair_components(la, lb)]:
         terms.append(())
-        number[e, zero] = len(terms) - 1
+        number[pair] = len(terms) - 1
     inputs = tuple(range(len(terms)))
     axes = _recurrence_axes(la, lb)
 
@@ -176,7 +178,6 @@ def hrr_graph(la: int, lb: int, mask: tuple[int, int] = (1, 1), fused: bool = Tr
             for column in zip(*matrix, strict=True)
         ]
 
-    ca, cb = components(la), components(lb)
     ta = spherical_matrix(la) if mask[0] and la > 1 else None
     tb = spherical_matrix(lb) if mask[1] and lb > 1 else None
     if not fused:

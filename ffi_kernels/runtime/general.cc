@@ -46,9 +46,9 @@ std::vector<Pairs> all_pairs(const Basis& a, const Basis& b, double cutoff, cons
   return lists;
 }
 
-// Adds the integrals of one bra pair with one pack of kets to the output of every operand.
-void digest(Kind kind, const Lists& s, const Pairs& bras, int ib, const Pairs& kets, int k0, int width, const double* v, const double* x,
-            double* out, int nset) {
+// Adds the integrals of one bra pair with one pack of kets to the output of every operand; `exchanged`: the bra is a pair (cd|.
+void digest(Kind kind, const Lists& s, const Pairs& bras, int ib, const Pairs& kets, int k0, bool exchanged, int width, const double* v,
+            const double* x, double* out, int nset) {
   const PairList &bra = bras.list, &ket = kets.list;
   const int64_t na = s.a.nao, nb = s.b.nao, nc = s.c.nao, nd = s.d.nao;
   for (int lane = 0; lane < width; ++lane) {
@@ -57,10 +57,11 @@ void digest(Kind kind, const Lists& s, const Pairs& bras, int ib, const Pairs& k
     const double* w = v + lane;
     for (int a0 = 0; a0 < bra.na; ++a0)
       for (int b0 = 0; b0 < bra.nb; ++b0) {
-        const int64_t u = bra.i0[ib] + a0, r = bra.j0[ib] + b0, a = bras.turned ? r : u, b = bras.turned ? u : r;
+        const int64_t u = bra.i0[ib] + a0, r = bra.j0[ib] + b0, bra_a = bras.turned ? r : u, bra_b = bras.turned ? u : r;
         for (int c0 = 0; c0 < ket.na; ++c0)
           for (int d0 = 0; d0 < ket.nb; ++d0, w += width) {
-            const int64_t t = ket.i0[ik] + c0, q = ket.j0[ik] + d0, c = kets.turned ? q : t, d = kets.turned ? t : q;
+            const int64_t t = ket.i0[ik] + c0, q = ket.j0[ik] + d0, ket_c = kets.turned ? q : t, ket_d = kets.turned ? t : q;
+            const int64_t a = exchanged ? ket_c : bra_a, b = exchanged ? ket_d : bra_b, c = exchanged ? bra_a : ket_c, d = exchanged ? bra_b : ket_d;
             if (kind == Kind::kIntegrals) {
               out[((a * nb + b) * nc + c) * nd + d] += *w;
               continue;
@@ -93,8 +94,10 @@ void contract(Kind kind, const Lists& s, double omega, double threshold, const d
       target = slots[slot].data();
     }
     const int stride = kind == Kind::kIntegrals ? 32 : nslots;
-    for (const Pairs& bras : s.bra)
-      for (const Pairs& kets : s.ket) {
+    for (const Pairs& ab : s.bra)
+      for (const Pairs& cd : s.ket) {
+        const bool exchanged = nlevels(cd.list.la, cd.list.lb) > nlevels(ab.list.la, ab.list.lb);  // the longer recurrence is the bra's
+        const Pairs &bras = exchanged ? cd : ab, &kets = exchanged ? ab : cd;
         const PairList &bra = bras.list, &ket = kets.list;
         double* v = blocks[thread].get(static_cast<size_t>(bra.na) * bra.nb * ket.na * ket.nb * table.width);
         for (int ib = 0; ib < bra.n; ++ib) {
@@ -103,7 +106,7 @@ void contract(Kind kind, const Lists& s, double omega, double threshold, const d
             for (int k0 = ket.buckets[b]; k0 < ket.buckets[b + 1]; k0 += table.width) {
               if (bra.q[ib] * ket.q[k0] * xmax <= threshold) break;
               table.block(bra, ib, ket, k0, omega, v, work[thread]);
-              digest(kind, s, bras, ib, kets, k0, table.width, v, x, target, nset);
+              digest(kind, s, bras, ib, kets, k0, exchanged, table.width, v, x, target, nset);
             }
         }
       }

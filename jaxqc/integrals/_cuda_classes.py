@@ -130,10 +130,25 @@ def _name(bra: Pair, ket: Pair) -> str:
     return "".join(map(str, bra + ket))
 
 
+def ket_axes(bra: Pair, ket: Pair) -> bool:
+    """Whether the lane tier runs the recurrence of the ket on the tables of each axis, before they are multiplied.
+
+    Two long recurrences of contracted (e0|f0) lose too many digits where g functions are among them. Pairs of equal l
+    need it less: each is based on its tighter shell.
+    """
+    long = sum(bra) + sum(ket) >= 10 and (bra[0] > bra[1] or sum(ket) >= 5)
+    return long and max(bra[0], ket[0]) == 4 and bra[1] >= 2 and ket[0] > ket[1] >= 1
+
+
+def ket_size(bra: Pair, ket: Pair) -> int:
+    """How many (f0|, or Cartesian (cd| in their place, a quartet of the lane tier has."""
+    return ncart(ket[0]) * ncart(ket[1]) if ket_axes(bra, ket) else ncomp(*ket)
+
+
 def _lane_shape(bra: Pair, ket: Pair, size, sets: int, single: bool = False) -> tuple[int, int, int, int, int]:
     """Block, lanes of a group, quartets at a time, slice of functions a, bytes of shared memory of each group."""
     number = 4 if single else 8
-    nf, nb = ncomp(*ket), size(bra[1])
+    nf, nb = ket_size(bra, ket), size(bra[1])
     group = max(32, -(-nf // 32) * 32)
     sums = size(bra[0]) * nb * sets  # of J, or bounds
     together = max(1, min(32 // nf, _SUM_BYTES // (8 * sums)))
@@ -142,7 +157,7 @@ def _lane_shape(bra: Pair, ket: Pair, size, sets: int, single: bool = False) -> 
     slice_a = max(1, min(size(bra[0]), _EXCHANGE_BYTES // (number * row * nb * together)))
     roots = (sum(bra) + sum(ket)) // 2 + 1
     table_row = sum(bra) + 1 + (sum(bra) + 1) % 2
-    stride = (sum(ket) + 1) * table_row
+    stride = ((ket[0] + 1) * (ket[1] + 1) if ket_axes(bra, ket) else sum(ket) + 1) * table_row
     stride += 2 if stride // 2 % 2 == 0 else 0
     area = (max(3 * roots * stride, slice_a * nb * row) + 1) // 2 * 2 + 2
     needed = together * (number * (area + 2 * roots) + 8 * sums)
@@ -213,7 +228,8 @@ def kernel(
         defines |= {"CHUNK": slice_a, "TOGETHER": together, "DERIVATIVE": 0}
         defines["MINBLOCKS"] = 1 if group > 96 or variant.cart else blocks
     defines["BLOCK"] = block
-    header = class_header((*bra, *ket), variant.cart, registers, uncontracted=uncontracted, apart=held)
+    axes = not registers and ket_axes(bra, ket)
+    header = class_header((*bra, *ket), variant.cart, registers, uncontracted=uncontracted, apart=held, ket_axes=axes)
     entry = "eri_bound" if bound else file.removesuffix(".cu")
     headers = ("eri_boys.cuh" if registers else "eri_lanes.cuh", "eri_quartets.cuh")
     headers += ("eri_short.cuh",) if variant.short else ()
@@ -222,10 +238,10 @@ def kernel(
 
 
 @functools.cache
-def ket_kernel(ket: Pair, variant: Variant) -> Kernel:
-    """The kernel that finishes J of a class of ket pairs."""
+def ket_kernel(ket: Pair, variant: Variant, axes: bool = False) -> Kernel:
+    """The kernel that finishes J of a class of ket pairs, from sums of (f0| or, `axes`, of the Cartesian (cd|."""
     defines = {"LA": ket[0], "LB": ket[1], "LC": ket[0], "LD": ket[1], "SETS": variant.sets, "BLOCK": _BLOCK}
     defines |= {"COULOMB": 1, "EXCHANGE": 0, "DETERMINISTIC": int(variant.deterministic)}
-    generated = ((HEADER, class_header((*ket, *ket), variant.cart, False)),)
+    generated = ((HEADER, class_header((*ket, *ket), variant.cart, False, ket_axes=axes)),)
     unit = Unit("eri_ket.cu", ("eri_ket",), tuple(defines.items()), ("eri_quartets.cuh",), generated)
     return Kernel(unit, ket, ket, False, _BLOCK, 0, 1)

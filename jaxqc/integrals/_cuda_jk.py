@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxqc._platform import deterministic
-from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.gpu import Step, Unit, call, float64, int32, int64, operand, result
 from jaxqc.integrals import _cuda_classes as classes
 from jaxqc.integrals import _cuda_hermite, _cuda_memory, _cuda_pairs, _cuda_short, _cuda_split
@@ -190,22 +189,34 @@ def blocked(
     table, table_places = _tables(_lmax(plan))
     chosen = classes.classes([c[:2] for c in plan.classes])
     kernels = [k for bra, ket in chosen for k in classes.kernels(bra, ket, variant)]
-    offsets, size = {}, 0
-    for ket in dict.fromkeys(k.ket for k in kernels if not k.registers):
-        offsets[ket] = 8 * size
-        size += variant.sets * places[ket][2] * ncomp(*ket)
+    offsets, size = {}, 0  # of sums of each ket class, in (f0| or in Cartesian (cd|
+    for k in kernels:
+        ket = k.ket, classes.ket_axes(k.bra, k.ket)
+        if not k.registers and ket not in offsets:
+            offsets[ket] = 8 * size
+            size += variant.sets * places[k.ket][2] * classes.ket_size(k.bra, k.ket)
     capacity = pairs.prims.shape[1]
     limit = max(threshold, SINGLE if single is None else single) if variant.mixed else threshold
     steps = [
         _class_step(
-            k, plan, table_places, capacity, omega, threshold, nao, offsets.get(k.ket, 0), parts, limit, variant.short
+            k,
+            plan,
+            table_places,
+            capacity,
+            omega,
+            threshold,
+            nao,
+            offsets.get((k.ket, classes.ket_axes(k.bra, k.ket)), 0),
+            parts,
+            limit,
+            variant.short,
         )
         for k in reversed(kernels)  # long blocks first
     ]
     if variant.coulomb:
-        for ket, offset in offsets.items():
+        for (ket, axes), offset in offsets.items():
             number, first, count = places[ket]
-            k = classes.ket_kernel(ket, variant)
+            k = classes.ket_kernel(ket, variant, axes)
             row = 4 * (plan.nbucket + 1)
             arguments = (operand(1), operand(2), operand(5, number * row), int32(plan.nbucket), result(2, offset))
             arguments += (result(0), int32(nao), int32(first), int32(count))
@@ -352,7 +363,8 @@ def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     both, alone = Variant(cart), Variant(cart, coulomb=False)
     kernels = [made for v in (both, alone) for b, k in classes.classes(pairs) for made in classes.kernels(b, k, v)]
     kernels += [classes.kernel(p, p, both, bound=True) for p in pairs]
-    kernels += [classes.ket_kernel(k, both) for k in {k.ket for k in kernels if not k.registers}]
+    kets = {(k.ket, classes.ket_axes(k.bra, k.ket)) for k in kernels if not k.registers}
+    kernels += [classes.ket_kernel(ket, both, axes) for ket, axes in kets]
     plan = _cuda_hermite.plan(ls, (1,) * len(ls), cart)
     hermite = _cuda_hermite.units_of(plan) if max(ls) <= _HERMITE_LMAX else []
     return [*(k.unit for k in kernels), *hermite]
