@@ -6,7 +6,18 @@ centre cancel then: the more, the larger the distance in units of the tight func
 
 import numpy as np
 import pytest
-from two_electron_cases import INSTRUCTION_SETS, build, contraction, densities, error, instruction_set, mole, shell_list
+from two_electron_cases import (
+    CENTERS,
+    INSTRUCTION_SETS,
+    build,
+    contraction,
+    densities,
+    error,
+    function_ls,
+    instruction_set,
+    mole,
+    shell_list,
+)
 from two_electron_reference import Charge, Function, integral
 
 import jaxqc
@@ -93,3 +104,17 @@ def test_similar_functions_of_high_angular_momentum(ls, exponent, distance):
 def test_contracted_with_tight_primitives(isa, cart):
     shells = [[[l, [300.0, 0.2], [20.0, 0.4], [1.0, 0.5]] for l in (0, 3)], [[l, [0.1, 1.0]] for l in (1, 2)]]
     check(mole([0 * DIRECTION, 2.2 * DIRECTION], shells, cart), number=2)
+
+
+def test_contracted_functions_class_by_class():
+    """To 1e-12 of the largest integral of each class; libcint has more digits of these."""
+    ls, rng = range(5), np.random.default_rng(45)
+    case = mole(CENTERS[:2], [[contraction(rng, l, (k + l) % 3 + 1, 0.3, 8.0) for l in ls] for k in range(2)])
+    theirs = case.intor("int2e")
+    errors = np.abs(np.asarray(eri(jaxqc.Molecule.from_pyscf(case))).reshape(theirs.shape) - theirs)
+    of, pairs = function_ls(case), [(a, b) for a in ls for b in range(a + 1)]
+    members = [np.nonzero((of[:, None] == a) & (of == b)) for a, b in pairs]
+    for (i, j), bra in zip(members, pairs, strict=True):
+        for (k, l), ket in zip(members, pairs, strict=True):
+            at = i[:, None], j[:, None], k, l
+            assert np.max(errors[at]) <= 1e-12 * np.max(np.abs(theirs[at])), (bra, ket)
