@@ -153,7 +153,7 @@ def in_tier(
         classes,
         shape=lambda *_, **__: (tier == "registers", blocks),
         other_shapes=lambda _: {digits(bra, ket): (tier, blocks)},
-        columns_apart=classes.columns_apart if columns < 0 else lambda *_: columns,
+        choice=classes.choice if columns < 0 else lambda what, *_, **__: columns if what == "columns" else None,
     )
     with patch:
         return classes.kernel.__wrapped__(bra, ket, variant, quartets=quartets)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import two_electron_cases as cases
 
+from jaxqc.ffi_kernels.rcg.cartesian import ncomp
 from jaxqc.integrals import _cuda_classes as cuda_classes
 from jaxqc.integrals import _cuda_hermite as cuda_hermite
 from jaxqc.integrals import _cuda_jk as cuda_jk
@@ -250,17 +251,20 @@ def test_an_exchange_area_that_is_too_small_is_sliced(sets, change):
 
 
 @pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize("coulomb", [True, False])
+@pytest.mark.parametrize(("coulomb", "sets"), [(True, 1), (False, 1), (True, 2)])
+@pytest.mark.parametrize("cart", [False, True])
 @pytest.mark.parametrize(
-    ("bra", "ket", "columns"), [((1, 1), (1, 1), 2), ((1, 1), (1, 0), 3), ((1, 1), (1, 1), 9)], ids=label
+    ("what", "bra", "ket", "number"),
+    [("columns", (1, 1), (1, 1), 2), ("slices", (1, 1), (1, 0), 64), ("slices", (1, 1), (1, 1), 96)],
 )
-def test_sums_may_be_in_shared_memory(bra, ket, columns, coulomb, change):
+def test_sums_may_be_in_shared_memory(what, bra, ket, number, cart, coulomb, sets, change):
     change("shape", lambda bra, ket, single=False: (True, 1))
-    change("columns_apart", lambda bra, ket, uncontracted=False: columns)
-    kernel = cuda_classes.kernel(bra, ket, Variant(False, coulomb=coulomb))
+    change("choice", lambda asked, bra, ket, kind, variant: number if asked == what else None)
+    kernel = cuda_classes.kernel(bra, ket, Variant(cart, coulomb=coulomb, sets=sets))
     defines = dict(kernel.unit.defines)
-    assert (defines["HELD"], defines["SUMS_APART"]) == (columns, coulomb)
-    check_class(case(0, 1), bra, ket, coulomb=coulomb)
+    assert defines["SUMS_APART"] == coulomb and bool(defines["SLICED"]) == (what == "slices")
+    assert defines["HELD"] == (ncomp(*ket) if what == "slices" else number)
+    check_class(case(0, 1, cart=cart), bra, ket, sets, coulomb=coulomb)
 
 
 @pytest.mark.usefixtures("emulated")

@@ -7,7 +7,8 @@
 __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 __device__ constexpr int odd(int n) { return n | 1; }  // rows of an odd number of doubles have no bank conflicts
 #if SLICED
-constexpr int kSums = kE * kF, kRow = odd(kSums + kFunctionsA * (kFunctionsC + kFunctionsD));  // of a thread: sums, K of (ac) and (ad)
+constexpr int kSums = kE * kF, kOthers = kFunctionsA * (kFunctionsC + kFunctionsD), kRow = odd(kSums + kOthers);  // of a thread: sums, K of (ac) and (ad)
+static_assert(kOthers >= kFunctionsB * kFunctionsC && kOthers >= kCD, "the other matrices follow in their place");
 #else
 constexpr int kWidest = larger(larger(larger(kFunctionsA * kFunctionsC, kFunctionsA * kFunctionsD),
                                       larger(kFunctionsB * kFunctionsC, kFunctionsB * kFunctionsD)), larger(kCD, kE * HELD));
@@ -221,17 +222,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MINBLOCKS)
     constexpr int A = kFunctionsA, B = kFunctionsB, C = kFunctionsC, D = kFunctionsD;
     real *held = strips + lane * kRow, unused[kE * kF], k_bc[B * C], k_bd[B * D], j_ket[kCD];
     recurrence(pairs, centers, others, bra, ket, rows, grid, omega, held, unused);
-    zero<B * C>(k_bc), zero<B * D>(k_bd), zero<kCD>(j_ket);
-    slices<0>(held, centers, others, density, nao, bra, ket, weight, j_bra, k_bc, k_bd, j_ket);
+#pragma unroll
+    for (int s = 0; s < SETS; ++s) {
+      zero<B * C>(k_bc), zero<B * D>(k_bd), zero<kCD>(j_ket);
+      slices<0>(held, centers, others, density + s * square, nao, bra, ket, weight, j_bra + s * kAB * kStride, k_bc, k_bd, j_ket);
 #if EXCHANGE
-    flush<A * C, kRow>(strips + kSums, bases[warp], k, live ? int64{bra.x} * nao + ket.x * A : -1);
-    flush<A * D, kRow>(strips + kSums + A * C, bases[warp], k, live ? int64{bra.x} * nao + ket.y * A : -1);
-    give<B * C, kRow>(k_bc, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.x * B : -1);
-    give<B * D, kRow>(k_bd, strips, bases[warp], k, live ? int64{bra.y} * nao + ket.y * B : -1);
+      double* out = k + s * square;
+      flush<A * C, kRow>(strips + kSums, bases[warp], out, live ? int64{bra.x} * nao + ket.x * A : -1);
+      flush<A * D, kRow>(strips + kSums + A * C, bases[warp], out, live ? int64{bra.x} * nao + ket.y * A : -1);
+      give<B * C, kRow>(k_bc, strips + kSums, bases[warp], out, live ? int64{bra.y} * nao + ket.x * B : -1);
+      give<B * D, kRow>(k_bd, strips + kSums, bases[warp], out, live ? int64{bra.y} * nao + ket.y * B : -1);
 #endif
 #if COULOMB
-    give<kCD, kRow>(j_ket, strips, bases[warp], j, live ? int64{ket.x} * nao + ket.y * C : -1);
+      give<kCD, kRow>(j_ket, strips + kSums, bases[warp], j + s * square, live ? int64{ket.x} * nao + ket.y * C : -1);
 #endif
+    }
 #else
     real v[kAB * kCD];
     quartet(pairs, bra_at, bra, ket_at, ket, rows, grid, omega, strips + lane * kRow, v);

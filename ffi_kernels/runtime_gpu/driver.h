@@ -21,6 +21,9 @@ using Function = void*;  // CUfunction: a kernel in one context
 
 constexpr int kMultiprocessorCount = 16;       // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 constexpr int kMaxSharedOptin = 97;            // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+constexpr int kMaxShared = 81;                 // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+constexpr int kReservedShared = 111;           // CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK
+constexpr int kCarveout = 9;                   // CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 constexpr int kMaxDynamicShared = 8;           // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kStaticShared = 1;               // CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 constexpr unsigned kNonBlocking = 1;           // CU_STREAM_NON_BLOCKING

@@ -3,6 +3,8 @@
 // Kernels come from cubins that Python compiled and registered under a key (jaxqc_gpu_add). A launch says which kernel, its
 // grid, block and shared memory, and where its arguments come from. Nothing is allocated, synchronised or read back, so that
 // the calls can be recorded into command buffers.
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -29,6 +31,7 @@ struct Entry {
   int multiprocessors[kDevices] = {};
   Function function[kDevices] = {};
   Context context[kDevices] = {};
+  std::atomic<int64_t> shared[kDevices] = {};  // bytes of shared memory of a block for which the carve-out was set, plus one
 };
 
 struct Registry {
@@ -107,6 +110,23 @@ const std::vector<Entry*>& lookup(std::string_view kernels) {
     list->push_back(found->second.get());
   }
   return *(r.lists[text] = std::move(list));
+}
+
+// Asks for as much shared memory of a multiprocessor as the blocks of a kernel that fit on it need, and no more: the rest is first-level
+// cache. Kernels that run beside each other wait where their parts differ, and the driver's own choice takes more (3 % of a Fock build).
+void carve(const Driver& d, Entry& entry, int32_t ordinal, int64_t block, int64_t shared) {
+  if (entry.shared[ordinal].exchange(shared + 1) == shared + 1) return;
+  Device device;
+  int resident = 0, most = 0, fixed = 0, reserved = 0;
+  check(d.DeviceGet(&device, ordinal), "cuDeviceGet");
+  check(d.DeviceGetAttribute(&most, kMaxShared, device), "cuDeviceGetAttribute");
+  check(d.DeviceGetAttribute(&reserved, kReservedShared, device), "cuDeviceGetAttribute");
+  check(d.KernelGetAttribute(&fixed, kStaticShared, entry.kernel, device), "cuKernelGetAttribute");
+  check(d.Occupancy(&resident, entry.function[ordinal], static_cast<int>(block), static_cast<size_t>(shared)),
+        "finding the occupancy of the kernel " + entry.name);
+  const int64_t percent = (100 * resident * (shared + fixed + reserved) + most - 1) / most;
+  check(d.KernelSetAttribute(kCarveout, static_cast<int>(std::min<int64_t>(percent, 100)), entry.kernel, device),
+        "dividing the memory of a multiprocessor for " + entry.name);
 }
 
 // Side streams on which launches run beside each other: their tails overlap. Each host thread has its own, so that a stream that is
@@ -220,6 +240,7 @@ ffi::Error launch(Stream stream, int32_t ordinal, ffi::RemainingArgs operands, f
       }
       Function function = entry->function[ordinal];
       if (!function) throw std::runtime_error("the kernel " + entry->name + " is not loaded on device " + std::to_string(ordinal));
+      if (concurrent) carve(d, *entry, ordinal, block, shared);
       if (grid <= 0) {
         int resident = 0;
         check(d.Occupancy(&resident, function, static_cast<int>(block), static_cast<size_t>(shared)),

@@ -18,19 +18,19 @@ SHAPES = "eri_shapes_sm90.json"
 # Shapes of the kernels in single precision, and of those for uncontracted quartets where they are worth a launch.
 OTHER_SHAPES = "eri_other_shapes_sm90.json"
 # Classes that it does not name: contracted values (e0|f0) up to which one thread a quartet beats a group of lanes.
-_REGISTER_SIZE = 139
+_REGISTER_SIZE = 40
 # Up to this size there are registers enough to keep a primitive of the ket through the loop over those of the bra.
 _KET_OUTER_SIZE = 18
 _BLOCK = 128
-# (ab|cd) and sums over them that a thread has at once where all (e0|f0) are in shared memory: more do not fit into registers.
-_SLICE = 84
+# (ab|cd) and sums over them that a thread has at once where all (e0|f0) are in shared memory: what fits into registers.
+_SLICE = {False: 84, True: 76}  # spherical and Cartesian
 
 # Bytes of shared memory a group of lanes may take for the exchange of (ab|f0), which is sliced by a where that is more;
 # for sums of J, or it takes fewer quartets at a time; and a block, which then has fewer groups.
 _EXCHANGE_BYTES = 50_000
 _SUM_BYTES = 20_000
 _BLOCK_BYTES = 110_000
-# What a block of threads with a quartet each may take: that of every GPU since sm_80, but for its queues.
+# What a block with a thread a quartet may take: what every GPU since sm_80 has, but for its queues.
 _REGISTER_BYTES = 161 * 1024
 
 
@@ -106,9 +106,8 @@ def other_shapes(kind: str) -> dict[str, tuple[str, int]]:
 
 
 def shape(bra: Pair, ket: Pair, single: bool = False) -> tuple[bool, int]:
-    """Whether one thread computes a quartet, and blocks on a multiprocessor. Kets (ss| always go to threads."""
-    size = ncomp(*bra) * ncomp(*ket)
-    usual = ("registers", 1) if ncomp(*ket) == 1 or size <= _REGISTER_SIZE else ("lanes", 2)
+    """Whether one thread computes a quartet, and blocks on a multiprocessor."""
+    usual = ("registers", 1) if ncomp(*bra) * ncomp(*ket) <= _REGISTER_SIZE else ("lanes", 2)
     name = _name(bra, ket)
     tier, blocks = shapes().get(name, usual)
     if single:
@@ -117,13 +116,27 @@ def shape(bra: Pair, ket: Pair, single: bool = False) -> tuple[bool, int]:
 
 
 @functools.cache
-def _columns_apart(kind: str) -> dict[str, int]:
-    return json.loads((source_folder() / OTHER_SHAPES).read_text())["columns apart"][kind]
+def _changes() -> dict[str, dict[str, dict[str, int]]]:
+    return json.loads((source_folder() / OTHER_SHAPES).read_text())["changes"]
 
 
-def columns_apart(bra: Pair, ket: Pair, uncontracted: bool = False) -> int | None:
-    """How many columns f of (e0|f0) a thread keeps in shared memory, beside J of the bra; None: nor that."""
-    return _columns_apart("uncontracted" if uncontracted else "contracted").get(_name(bra, ket))
+def choice(what: str, bra: Pair, ket: Pair, kind: str, variant: Variant) -> int | None:
+    """What was measured for a class of the register tier, or None.
+
+    **Arguments:** `what`: "blocks" on a multiprocessor; how many "columns" f of (e0|f0) a thread keeps in shared
+    memory, beside J of the bra; threads of a block that keeps all of them there and digests "slices", some functions a
+    at a time. `kind`: of kernel, "contracted", "uncontracted" or "single".
+    """
+    features = {
+        "single, with J": kind == "single" and variant.coulomb,
+        "Cartesian": variant.cart and kind != "single",
+        "several densities": variant.sets > 1 and kind != "single",
+        "short range": variant.short,
+        "without J": not variant.coulomb and kind == "contracted",
+        kind: True,
+    }
+    tables = (_changes()[feature].get(what, {}) for feature, has in features.items() if has)
+    return next((table[_name(bra, ket)] for table in tables if _name(bra, ket) in table), None)
 
 
 def _name(bra: Pair, ket: Pair) -> str:
@@ -163,6 +176,32 @@ def _lane_shape(bra: Pair, ket: Pair, size, sets: int, single: bool = False) -> 
     needed = together * (number * (area + 2 * roots) + 8 * sums)
     groups = max(1, min(_BLOCK // group, _BLOCK_BYTES // needed))
     return group * groups if group == 32 else group, group, together, slice_a, needed
+
+
+def _register_shape(bra: Pair, ket: Pair, variant: Variant, kind: str, bound: bool, blocks: int):
+    """Block, bytes of its shared memory, columns (e0|f0) that are there, and other definitions of a kernel."""
+    size = ncart if variant.cart else nsph
+    na, nb, nc, nd = (size(l) for l in bra + ket)
+    ne, nf = ncomp(*bra), ncomp(*ket)
+    chosen = functools.partial(choice, bra=bra, ket=ket, kind=kind, variant=variant)
+    threads = None if bound else chosen("slices")
+    columns = None if bound or threads else chosen("columns")
+    held = nf if threads else columns or 0
+    apart = variant.coulomb and not bound and (threads or columns is not None)
+    strip = max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ne * held)
+    if threads:  # K of (ac) and (ad) is there at the same time as the sums
+        strip = ne * nf + na * (nc + nd)
+    at_once = (_SLICE[variant.cart] - nb * (nc + nd) - nc * nd) // (nb * nc * nd)
+    defines = {
+        "KET_OUTER": int(ne * nf <= _KET_OUTER_SIZE),
+        "MINBLOCKS": 1 if variant.sets > 1 or variant.cart or bound else chosen("blocks") or blocks,
+        "HELD": held,
+        "SUMS_APART": int(bool(apart)),
+        "SLICED": max(1, min(na, at_once)) if threads else 0,
+    }
+    each = (4 if kind == "single" else 8) * (strip | 1) + (8 * variant.sets * na * nb if apart else 0)
+    block = min(threads or _BLOCK, _REGISTER_BYTES // each // 32 * 32)
+    return block, 0 if bound else block * each, held, defines
 
 
 def kernels(bra: Pair, ket: Pair, variant: Variant) -> list[Kernel]:
@@ -208,20 +247,9 @@ def kernel(
         defines["SHORT"] = 1
     if registers:
         group, together, file = 1, 1, "eri_register.cu"
-        na, nb, nc, nd = (size(l) for l in bra + ket)
-        defines["KET_OUTER"] = int(ncomp(*bra) * ncomp(*ket) <= _KET_OUTER_SIZE)
-        plain = variant.sets == 1 and not (variant.cart or single or bound)
-        columns = columns_apart(bra, ket, uncontracted) if plain else None
-        held = columns or 0
-        sliced = held == ncomp(*ket)
-        strip = na * (nc + nd) if sliced else max(na * nc, na * nd, nb * nc, nb * nd, nc * nd, ncomp(*bra) * held)
-        strip = (ncomp(*bra) * held + strip if sliced else strip) | 1
-        apart = variant.coulomb and columns is not None
-        bytes_each = 0 if bound else (4 if single else 8) * strip + (8 * na * nb if apart else 0)
-        block = min(_BLOCK, _REGISTER_BYTES // max(bytes_each, 1) // 32 * 32)
-        shared = block * bytes_each
-        defines["MINBLOCKS"] = 1 if variant.sets > 1 or variant.cart or bound else blocks
-        defines |= {"HELD": held, "SUMS_APART": int(apart), "SLICED": max(1, min(na, (_SLICE - nb * (nc + nd) - nc * nd) // (nb * nc * nd))) if sliced else 0}
+        kind = "single" if single else "uncontracted" if uncontracted else "contracted"
+        block, shared, held, chosen = _register_shape(bra, ket, variant, kind, bound, blocks)
+        defines |= chosen
     else:
         block, group, together, slice_a, needed = _lane_shape(bra, ket, size, variant.sets, single)
         file, shared = "eri_lanes.cu", block // group * needed
