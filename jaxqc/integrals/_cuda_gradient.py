@@ -18,8 +18,8 @@ from jaxqc.integrals._cuda_pairs import PairPlan, Pairs
 from jaxqc.integrals._jk import by_range
 from jaxqc.integrals._tables import rys_table
 
-# Contracted values (e0|f0) up to which one thread takes a quartet; kets (ss| always go to threads.
-_REGISTER_SIZE = 36
+# Contracted values (e0|f0) up to which one thread takes a quartet: up to there registers suffice.
+_REGISTER_SIZE = 18
 # Blocks on a multiprocessor that the compiler is asked for: in the lane tier 3 up to these numbers of components (e0|
 # and of values (e0|f0), where that needs no spills, and 2 beyond.
 _REGISTER_BLOCKS = {"0000": 4, "1000": 4, "1100": 3, "2000": 3, "1010": 3}
@@ -56,7 +56,7 @@ def _lane_shape(bra: Pair, ket: Pair, size) -> tuple[int, int, int, int]:
 def shape(bra: Pair, ket: Pair) -> tuple[bool, int]:
     """Whether one thread takes a quartet, and blocks on a multiprocessor that the compiler is asked for."""
     size = ncomp(*bra) * ncomp(*ket)
-    if ncomp(*ket) == 1 or size <= _REGISTER_SIZE:
+    if size <= _REGISTER_SIZE:
         return True, _REGISTER_BLOCKS.get("".join(map(str, bra + ket)), 2)
     if ncomp(*bra) <= _THREE_BRA and size <= _THREE_SIZE:
         return False, 3
