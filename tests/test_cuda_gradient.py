@@ -177,7 +177,7 @@ def _classes(lmax, least):
     return [(b, k) for b, k in cuda_classes.classes(pairs) if max(b[0], k[0]) >= least]
 
 
-# Bytes of spills that kernels with a group of lanes a quartet may have, by the highest l. Those with a thread have none.
+# Bytes of spills that kernels with a group of lanes a quartet may have, by the highest l; with a thread, none.
 SPILLS = {1: 0, 2: 160, 3: 2600}
 
 

@@ -1,6 +1,7 @@
 """Arguments, guesses, stability, reports and compilation of the self-consistent field."""
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from pyscf import gto, scf
 
 import jaxqc
 from jaxqc.scf import ConvergenceError
+from jaxqc.scf._fock import _SHELLS, short_range, two_electron
 
 
 @pytest.fixture(scope="module")
@@ -378,3 +380,21 @@ def test_second_geometry_compiles_nothing(hydrogen_fluoride):
         assert events != []
     assert abs(first - second) < 1e-12
     assert abs(first - float(jaxqc.energy(hydrogen_fluoride))) > 1e-4
+
+
+@pytest.mark.parametrize(
+    "exchange", [((0.25, 0.0), (-0.25, 0.11)), ((0.65, 0.0), (-0.46, 0.33)), ((1.0, 0.0),), ((1.0, 0.4),), ()]
+)
+@pytest.mark.parametrize("nspin", [1, 2])
+def test_short_range_exchange_is_full_less_long_range(exchange, nspin):
+    mol = jaxqc.Molecule("H 0 0 0; F 0.1 0.2 0.9", basis="3-21g")
+    density = np.random.default_rng(0).normal(size=(nspin, mol.nao, mol.nao))
+    density += density.transpose(0, 2, 1)
+    build = partial(jaxqc.integrals.jk, mol)
+    assert short_range(exchange, _SHELLS - 1) == exchange
+    terms = short_range(exchange, _SHELLS)
+    # K(erf) is replaced where there is K(1/r), whose coefficient may vanish thereby.
+    assert all(omega <= 0.0 for _, omega in terms) or exchange[0][1] > 0.0
+    assert (0.25, 0.0) not in terms
+    got, want = (np.asarray(two_electron(build, density, t)) for t in (terms, exchange))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-12 * np.abs(want).max())

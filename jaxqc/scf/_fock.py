@@ -6,6 +6,11 @@ import jax.numpy as jnp
 from jaxqc import integrals
 from jaxqc.scf._reference import over_sets
 
+# GPUs build K of erfc(omega r)/r faster than that of erf(omega r)/r, and J alone beside it, from so many shells on and
+# with such an omega, 1/Bohr, that many pairs are out of its reach: experiments/eri_gpu_short.md.
+_SHELLS, _OMEGA = 500, 0.1
+_NOTHING = 1e-15  # what rounding leaves of a coefficient
+
 
 def core_hamiltonian(mol, field=None):
     """One-electron Hamiltonian h = T + V, plus F.r in a uniform electric field F.
@@ -32,41 +37,49 @@ def nuclear_energy(mol, field=None):
     return energy
 
 
+def short_range(exchange, nshell):
+    """Terms of exact exchange, K(1/r) less K(erfc) in the place of K(erf) where GPUs are faster so.
+
+    Args:
+        exchange: terms (coefficient, omega), omega >= 0, as of `two_electron`.
+        nshell: number of shells of the molecule.
+
+    Returns:
+        terms of the same sum.
+    """
+    terms = dict((omega, coefficient) for coefficient, omega in exchange)
+    if nshell < _SHELLS or 0.0 not in terms:
+        return exchange
+    for omega in [w for w in terms if w >= _OMEGA]:
+        coefficient = terms.pop(omega)
+        terms[0.0] += coefficient
+        terms[-omega] = -coefficient
+    return tuple((c, omega) for omega, c in terms.items() if abs(c) > _NOTHING)
+
+
 def two_electron(build, density, exchange=((1.0, 0.0),)):
     """Coulomb and exact exchange G: J - K/2 of one closed-shell density, J(alpha + beta) - K(spin) of two.
 
     Args:
         build: `jaxqc.integrals.jk` with all but the density, `coulomb`, `exchange` and `omega`.
         density: (nspin, nao, nao).
-        exchange: terms (coefficient, omega) of K = sum c K(omega); omega 0 is 1/r, omega > 0 is erf(omega r)/r.
+        exchange: terms (coefficient, omega) of K = sum c K(omega); omega 0 is 1/r, omega > 0 is erf(omega r)/r, and
+            omega < 0 is erfc(|omega| r)/r.
 
     Returns:
         (nspin, nao, nao) Hartree.
     """
-    if density.shape[0] == 1:
-        coulomb, exact = _coulomb_exchange(build, density[0], exchange)
-        return (coulomb if exact is None else coulomb - 0.5 * exact)[None]
-    if not exchange:
-        # One Coulomb matrix serves both spins.
-        coulomb, _ = _coulomb_exchange(build, jnp.sum(density, axis=0), exchange)
-        return jnp.broadcast_to(coulomb, density.shape)
-    coulomb, exact = _coulomb_exchange(build, density, exchange)
-    assert exact is not None  # there are terms of it
-    return jnp.sum(coulomb, axis=0, keepdims=True) - exact
-
-
-def _coulomb_exchange(build, density, exchange) -> tuple[jax.Array, jax.Array | None]:
     scales = dict((omega, coefficient) for coefficient, omega in exchange)
-    full = 0.0 in scales
-    coulomb, exact = build(density, exchange=full)
+    full = 0.0 in scales  # J and K of 1/r come from one build; alone, one J serves both spins
+    coulomb, exact = build(density if full else jnp.sum(density, axis=0, keepdims=True), exchange=full)
     assert coulomb is not None  # it was asked for
-    total = None if exact is None else exact if scales[0.0] == 1.0 else scales[0.0] * exact
-    for omega, coefficient in scales.items():
-        if omega != 0.0:
-            _, exact = build(density, coulomb=False, omega=omega)
-            assert exact is not None
-            total = coefficient * exact if total is None else total + coefficient * exact
-    return coulomb, total
+    found = {0.0: exact} if full else {}
+    found |= {omega: build(density, coulomb=False, omega=omega)[1] for omega in scales if omega != 0.0}
+    total = jnp.broadcast_to(jnp.sum(coulomb, axis=0, keepdims=True), density.shape)
+    share = 0.5 if len(density) == 1 else 1.0
+    for omega, matrix in found.items():
+        total = total - share * scales[omega] * matrix
+    return total
 
 
 def electronic_energy(hcore, density, mean_field):

@@ -70,7 +70,7 @@ def weighted_density(reference, coefficients, fock):
 def lagrangian(arguments: Arguments, density, weighted, method):
     """L of the module's description, (); Hartree."""
     mol, field = arguments.mol, arguments.field
-    build = Builder(arguments, method)
+    build = Builder(arguments, method, differentiated=True)
     electronic = build.energy(_fock.core_hamiltonian(mol, field), density)
     return _fock.nuclear_energy(mol, field) + electronic - jnp.sum(weighted * integrals.overlap(mol))
 

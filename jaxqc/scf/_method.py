@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from jaxqc import integrals
 from jaxqc._bound_functional import BoundFunctional
+from jaxqc._platform import on_gpu
 from jaxqc.scf import _fock
 
 # Share of the electrons that a grid may lose or gain before results are refused.
@@ -121,10 +122,14 @@ class Builder:
     Args:
         arguments: `Arguments`.
         method: `Method`.
+        differentiated: whether the energy will be differentiated with respect to the molecule: gradients have no
+            kernels of short-range exchange.
     """
 
-    def __init__(self, arguments, method):
-        self._mol, self._method = arguments.mol, method
+    def __init__(self, arguments, method, differentiated=False):
+        self._mol, self._method, self._exchange = arguments.mol, method, method.exchange
+        if on_gpu() and not differentiated:
+            self._exchange = _fock.short_range(method.exchange, self._mol.nshell)
         self._xc = None
         if method.xc is not None:
             from jaxqc.scf._xc import GridEnergy
@@ -147,7 +152,7 @@ class Builder:
             precision=method.precision,
             mesh=method.mesh,
         )
-        return _fock.two_electron(build, density, method.exchange)
+        return _fock.two_electron(build, density, self._exchange)
 
     def energy(self, hcore, density):
         """Electronic energy of a density, (); Hartree."""

@@ -10,6 +10,7 @@ from pyscf import dft, gto, scf
 
 import jaxqc
 from jaxqc import integrals
+from jaxqc.scf import _fock
 
 pytestmark = pytest.mark.gpu
 
@@ -29,6 +30,8 @@ CASES = {
     "RKS": (WATER, "def2-svp", "pbe", 0, 0, None, False),
     "RKS hybrid": (FLUORIDE, "cc-pvtz", "b3lyp", 0, 0, None, False),
     "RKS range-separated": (WATER, "3-21g", "camb3lyp", 0, 0, None, False),
+    "RKS short-range": (WATER, "3-21g", "hse06", 0, 0, None, False),
+    "UKS short-range": (METHYL, "3-21g", "hse06", 0, 1, None, False),
     "RKS meta-GGA": (WATER, "3-21g", "tpss", 0, 0, None, False),
     "UKS": (METHYL, "3-21g", "pbe0", 0, 1, None, False),
     "ROKS": (METHYL, "sto-3g", "pbe", 0, 1, True, False),
@@ -69,7 +72,9 @@ def _on_gpu(result):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_energies_are_those_of_pyscf(case):
+def test_energies_are_those_of_pyscf(case, monkeypatch):
+    if "short-range" in case:
+        monkeypatch.setattr(_fock, "_SHELLS", 0)  # as for large molecules
     want = _reference(case)
     got = jaxqc.scf(_molecule(case), **_options(case))
     assert float(got.energy) == pytest.approx(want.e_tot, abs=1e-9)
