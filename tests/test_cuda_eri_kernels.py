@@ -82,6 +82,11 @@ def test_classes_to_d_stay_within_their_resources():
     _check(_kernels(2, variant=_BOTH), 90, BOTH_SPILLS)
 
 
+@pytest.mark.parametrize("variant", [Variant(False, sets=2), Variant(True), Variant(False, mixed=True)], ids=str)
+def test_other_classes_to_d_stay_within_their_resources(variant):
+    _check(_kernels(2, variant=variant), 90)
+
+
 def test_classes_of_the_short_range_stay_within_their_resources():
     _check(_kernels(2, variant=_SHORT), 90, SHORT_SPILLS)
     _check([cuda_classes.kernel(p, p, _SHORT, bound=True) for p in _pairs(2)], 90, {})
