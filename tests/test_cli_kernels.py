@@ -61,6 +61,7 @@ def test_units_of_a_basis_cover_integrals_functionals_and_grids(cart):
     files = {unit.file for unit in units}
     assert len(set(units)) == len(units)
     assert {"one_electron.cu", "eri_pairs.cu", "eri_register.cu", "xc_potential.cu", "grid_partition.cu"} <= files
+    assert "eri_reach.cu" in files and any(dict(u.defines).get("SHORT") for u in units)  # exchange of the short range
     fewer = set(units_of_basis((0, 1), cart, 90))
     assert {u for u in fewer if u.file.startswith("eri_register")} < set(units)
 

@@ -361,10 +361,12 @@ def units_for(ls: tuple[int, ...], cart: bool, arch: int) -> list[Unit]:
     pairs = classes.pairs_of(ls)
     # Molecules of few shells get J and K from one kernel; larger ones may get K alone, and J from Hermite Gaussians.
     both, alone = Variant(cart), Variant(cart, coulomb=False)
-    kernels = [made for v in (both, alone) for b, k in classes.classes(pairs) for made in classes.kernels(b, k, v)]
-    kernels += [classes.kernel(p, p, both, bound=True) for p in pairs]
+    short = Variant(cart, coulomb=False, short=True)  # of HSE and the like
+    all_classes, variants = classes.classes(pairs), (both, alone, short)
+    kernels = [made for v in variants for b, k in all_classes for made in classes.kernels(b, k, v)]
+    kernels += [classes.kernel(p, p, v, bound=True) for v in (both, short) for p in pairs]
     kets = {(k.ket, classes.ket_axes(k.bra, k.ket)) for k in kernels if not k.registers}
     kernels += [classes.ket_kernel(ket, both, axes) for ket, axes in kets]
     plan = _cuda_hermite.plan(ls, (1,) * len(ls), cart)
     hermite = _cuda_hermite.units_of(plan) if max(ls) <= _HERMITE_LMAX else []
-    return [*(k.unit for k in kernels), *hermite]
+    return [*(k.unit for k in kernels), _cuda_short.UNIT, *hermite]
