@@ -146,11 +146,11 @@ def _name(bra: Pair, ket: Pair) -> str:
 def ket_axes(bra: Pair, ket: Pair) -> bool:
     """Whether the lane tier runs the recurrence of the ket on the tables of each axis, before they are multiplied.
 
-    Two long recurrences of contracted (e0|f0) lose too many digits where g functions are among them. Pairs of equal l
-    need it less: each is based on its tighter shell.
+    Two long recurrences of contracted (e0|f0) lose too many digits where g functions are among them. Short kets of
+    equal l need it less: their products are based on the nearer shell.
     """
-    long = sum(bra) + sum(ket) >= 10 and (bra[0] > bra[1] or sum(ket) >= 5)
-    return long and max(bra[0], ket[0]) == 4 and bra[1] >= 2 and ket[0] > ket[1] >= 1
+    long = sum(bra) + sum(ket) >= 10 and (bra[0] > bra[1] or sum(ket) >= 5) and (ket[0] > ket[1] or sum(ket) >= 6)
+    return long and max(bra[0], ket[0]) == 4 and bra[1] >= 2 and ket[1] >= 1
 
 
 def ket_size(bra: Pair, ket: Pair) -> int:
